@@ -1,0 +1,44 @@
+# Every target that needs Python sets up .venv first, once: the stamp is rebuilt only when
+# pyproject.toml or constraints.txt change, so a second call costs nothing.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.octavo-stamp
+# A name on the PATH may be a shim of a version that is not installed, so each one is tried.
+PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$name" && break; done)
+# Further arguments: make test ARGS="-k layering", make demo ARGS="--json".
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: $(STAMP)  ## create .venv with Octavo and everything that development needs
+
+demo: $(STAMP)  ## show the whole story on the embedded model
+	$(BIN)/octavo demo $(ARGS)
+
+test: $(STAMP)  ## run the tests: offline, on the CPU
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)  ## check format, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## format the code and apply the safe fixes of the linter
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+clean:  ## remove caches and build outputs; .venv stays
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Octavo needs Python 3.11 or newer; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@

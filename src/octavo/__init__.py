@@ -1,0 +1,52 @@
+"""Octavo quantizes transformer encoders to 8 bits and below.
+
+    >>> import octavo
+    >>> encoder = octavo.load("demo:minilm")
+    >>> model = octavo.quantize(encoder, octavo.recipe("w8a8-mp"), calibration=texts)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from octavo.errors import OctavoError as OctavoError
+from octavo.errors import OctavoWarning as OctavoWarning
+from octavo.spec import AllMinMax as AllMinMax
+from octavo.spec import CrossEntropy as CrossEntropy
+from octavo.spec import MinMax as MinMax
+from octavo.spec import Mse as Mse
+from octavo.spec import Override as Override
+from octavo.spec import PerChannel as PerChannel
+from octavo.spec import PerEmbedding as PerEmbedding
+from octavo.spec import Percentile as Percentile
+from octavo.spec import PerGroup as PerGroup
+from octavo.spec import PerTensor as PerTensor
+from octavo.spec import PerToken as PerToken
+from octavo.spec import Recipe as Recipe
+from octavo.spec import RunningMinMax as RunningMinMax
+from octavo.spec import TensorSpec as TensorSpec
+from octavo.spec.presets import recipe as recipe
+from octavo.versions import __version__ as __version__
+
+if TYPE_CHECKING:
+    from octavo.graph import Encoder as Encoder
+    from octavo.graph import QuantizedEncoder as QuantizedEncoder
+    from octavo.graph import load as load
+    from octavo.methods import quantize as quantize
+    from octavo.tasks.evaluate import evaluate as evaluate
+
+# Imported on first use: torch takes seconds, and `octavo --help` should not.
+_LAZY = {
+    "Encoder": "octavo.graph",
+    "QuantizedEncoder": "octavo.graph",
+    "load": "octavo.graph",
+    "quantize": "octavo.methods",
+    "evaluate": "octavo.tasks.evaluate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'octavo' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

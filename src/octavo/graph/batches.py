@@ -1,0 +1,96 @@
+"""Batches of token ids: texts sorted by length, padded little or not at all."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from octavo.errors import DataError, OctavoWarning
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Tokens = dict[str, list[int]]
+
+
+def from_texts(
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str | tuple[str, str]],
+    inputs: Sequence[str],
+    batch_size: int,
+    max_length: int,
+    pad: bool,
+) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+    """Yield (places of the texts, batch), shortest first; without `pad` a batch holds texts of one length only."""
+    tokens = tokenize(tokenizer, texts, max_length)
+    order = sorted(range(len(tokens)), key=lambda place: len(tokens[place]["input_ids"]))
+    padding = {"input_ids": tokenizer.pad_token_id or 0}
+    group: list[int] = []
+    for place in order:
+        full = len(group) == batch_size
+        grows = bool(group) and len(tokens[place]["input_ids"]) != len(tokens[group[0]]["input_ids"])
+        if full or (grows and not pad):
+            yield group, _collate([tokens[p] for p in group], inputs, padding)
+            group = []
+        group = [*group, place]
+    if group:
+        yield group, _collate([tokens[p] for p in group], inputs, padding)
+
+
+def tokenize(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str | tuple[str, str]], max_length: int
+) -> list[Tokens]:
+    """Token ids of every text or pair, cut to `max_length` with a warning that says how many were cut."""
+    if isinstance(texts, str) or not texts:
+        raise DataError("no texts were given; give a list with at least one text")
+    encoded = [_encode(tokenizer, text) for text in texts]
+    cut = [place for place, item in enumerate(encoded) if len(item["input_ids"]) > max_length]
+    if cut:
+        warnings.warn(
+            f"{len(cut)} of {len(texts)} texts are longer than {max_length} tokens and were truncated "
+            f"(the first is number {cut[0] + 1})",
+            OctavoWarning,
+            stacklevel=2,
+        )
+        for place in cut:
+            encoded[place] = _encode(tokenizer, texts[place], truncation=True, max_length=max_length)
+    return encoded
+
+
+def _encode(tokenizer: Any, text: str | tuple[str, str], **options: Any) -> Tokens:
+    pieces = (text,) if isinstance(text, str) else tuple(text)
+    # `verbose=False`: the tokenizer would print its own remark on long texts before we truncate them
+    return dict(tokenizer(*pieces, verbose=False, **options))
+
+
+def _collate(items: Sequence[Tokens], inputs: Sequence[str], padding: Mapping[str, int]) -> dict[str, Tensor]:
+    longest = max(len(item["input_ids"]) for item in items)
+    batch = {}
+    for name in inputs:
+        fill = padding.get(name, 0)
+        default = 1 if name == "attention_mask" else 0
+        rows = [item.get(name, [default] * len(item["input_ids"])) for item in items]
+        batch[name] = torch.tensor([row + [fill] * (longest - len(row)) for row in rows])
+    return batch
+
+
+def without_padding(batch: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+    """Cut a padded batch into batches of rows of one length, padding removed on whichever side it stands."""
+    mask = batch.get("attention_mask")
+    if mask is None or bool(mask.all()):
+        yield dict(batch)
+        return
+    lengths = mask.sum(dim=1)
+    if bool((lengths == 0).any()):
+        raise DataError("a calibration row is all padding; drop it")
+    for length in lengths.unique().tolist():
+        rows = (lengths == length).nonzero().flatten()
+        kept = mask[rows].bool()
+        yield {
+            name: tensor[rows][kept].reshape(len(rows), length) if tensor.shape == mask.shape else tensor[rows]
+            for name, tensor in batch.items()
+        }

@@ -1,0 +1,188 @@
+"""Capture: a Hugging Face model becomes one flat graph of ATen operations with dynamic batch and length."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from octavo.errors import CaptureError
+
+_MOST_BATCH = 65536
+# An example of 2 x 9 tokens: sizes of 0 and 1 would be baked into the graph, and equal sizes could be taken for one.
+_EXAMPLE_SHAPE = (2, 9)
+# MobileBERT's shifted embeddings need length != 2; every other family captures from 2 on.
+_SHORTEST = (2, 3)
+
+
+class _Positional(nn.Module):
+    """Calls the model by keyword and returns the wanted outputs as a tuple, which is what export wants to see."""
+
+    def __init__(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        super().__init__()
+        self.model = model
+        self.names = tuple(inputs)
+        self.outputs = tuple(outputs)
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        result = self.model(**dict(zip(self.names, tensors, strict=True)), return_dict=True)
+        return tuple(getattr(result, name) for name in self.outputs)
+
+
+def capture(model: nn.Module, inputs: Sequence[str], outputs: Sequence[str], max_length: int, name: str) -> fx.GraphModule:
+    """Export `model` (in eval mode) to a trainable graph that takes `inputs` and returns `outputs`.
+
+    Every input is an integer tensor (batch, length); `max_length` bounds the length. Parameters are shared with
+    `model` and keep its names. Dropout survives as modules, so the graph trains as the model did.
+    """
+    exported = _export(_Positional(model, inputs, outputs), len(inputs), max_length, name)
+    graph = _graph_module(exported, inputs, {id(tensor): path for path, tensor in model.named_parameters()})
+    _drop_checks(graph)
+    _dropout_as_modules(graph)
+    graph.graph.eliminate_dead_code()
+    graph.delete_all_unused_submodules()
+    graph.recompile()
+    return graph.eval()
+
+
+def _export(wrapper: nn.Module, count: int, max_length: int, name: str) -> torch.export.ExportedProgram:
+    example = tuple(torch.ones(_EXAMPLE_SHAPE, dtype=torch.long) for _ in range(count))
+    failure: Exception | None = None
+    for shortest in _SHORTEST:
+        shape = {
+            0: torch.export.Dim("batch", min=1, max=_MOST_BATCH),
+            1: torch.export.Dim("length", min=shortest, max=max_length),
+        }
+        try:
+            # Without gradients, so that `with torch.no_grad()` inside a model leaves no nested graph.
+            with torch.no_grad(), _quiet_export():
+                return torch.export.export(wrapper, example, dynamic_shapes=((shape,) * count,), strict=False)
+        except Exception as error:  # torch.export raises many types; each one is a model we cannot capture
+            failure = error
+    assert failure is not None
+    raise CaptureError(_explain(failure, name)) from failure
+
+
+def _explain(failure: Exception, name: str) -> str:
+    reason = next((line.strip() for line in str(failure).splitlines() if line.strip()), type(failure).__name__)
+    frames = _frames_outside_torch(failure)
+    where = f" in {frames[-1]}" if frames else ""
+    return (
+        f"{name}: torch.export cannot capture this model{where}: {reason} "
+        "(a model is capturable when its forward has no data-dependent Python control flow)"
+    )
+
+
+def _frames_outside_torch(failure: BaseException) -> list[str]:
+    """Places in the model's own code, outermost first, as `file:line (function)`."""
+    places = []
+    trace = failure.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        module = trace.tb_frame.f_globals.get("__name__", "")
+        if ".modeling_" in module or module.startswith("transformers_modules"):
+            places.append(f"{module.rsplit('.', 1)[-1]}.{code.co_qualname}, line {trace.tb_lineno}")
+        trace = trace.tb_next
+    return places
+
+
+@contextmanager
+def _quiet_export() -> Iterator[None]:
+    """torch.export logs each failed attempt at length; the error we raise says it in one sentence."""
+    logger = logging.getLogger("torch.export")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _graph_module(
+    exported: torch.export.ExportedProgram, inputs: Sequence[str], paths: Mapping[int, str]
+) -> fx.GraphModule:
+    """A plain GraphModule with the model's own parameter names (`paths`, by identity) and the given input names."""
+    lifted = exported.module(check_guards=False)
+    root = nn.Module()
+    graph = lifted.graph
+    for node in list(graph.nodes):
+        if node.op == "get_attr":
+            value = _attribute(lifted, str(node.target))
+            # tied parameters have several names and export picks any: the model's own first name is the stable one
+            node.target = paths.get(id(value), str(node.target).removeprefix("model."))
+            _attach(root, node.target, value)
+    holders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node, name in zip(holders, inputs, strict=True):
+        node.target = name
+        node.name = name
+    _flatten_output(graph)
+    graph.set_codegen(fx.graph.CodeGen())
+    return fx.GraphModule(root, graph)
+
+
+def _flatten_output(graph: fx.Graph) -> None:
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    results = output.args[0]
+    output.args = (tuple(results) if isinstance(results, list | tuple) else (results,),)
+
+
+def _attribute(module: nn.Module, path: str) -> Any:
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def _attach(root: nn.Module, path: str, value: Any) -> None:
+    """Put a parameter or constant at a dotted path below `root`, making the modules on the way."""
+    *parents, leaf = path.split(".")
+    module = root
+    for part in parents:
+        if not hasattr(module, part):
+            module.add_module(part, nn.Module())
+        module = getattr(module, part)
+    if hasattr(module, leaf):
+        return
+    if isinstance(value, nn.Parameter):
+        module.register_parameter(leaf, value)
+    elif isinstance(value, Tensor):
+        module.register_buffer(leaf, value, persistent=False)
+    else:
+        setattr(module, leaf, value)
+
+
+def _drop_checks(graph: fx.GraphModule) -> None:
+    """Remove run-time assertions of export: lengths and devices are checked where batches are made."""
+    for node in list(graph.graph.nodes):
+        if node.op == "call_function" and "_assert" in str(node.target) and not node.users:
+            graph.graph.erase_node(node)
+
+
+def _dropout_as_modules(graph: fx.GraphModule) -> None:
+    """Give every dropout a module, so that `train()` and `eval()` mean what they mean in the original model."""
+    count = 0
+    for node in list(graph.graph.nodes):
+        if node.target is not torch.ops.aten.dropout.default:
+            continue
+        name = f"dropout_{count}"
+        count += 1
+        graph.add_submodule(name, nn.Dropout(node.args[1]))
+        with graph.graph.inserting_after(node):
+            module = graph.graph.call_module(name, (node.args[0],))
+        module.meta = dict(node.meta)
+        node.replace_all_uses_with(module)
+        graph.graph.erase_node(node)
+
+
+def move(graph: fx.GraphModule, device: torch.device) -> None:
+    """Move parameters to `device` and with them the devices that export wrote into the operations."""
+    graph.to(device)
+    for node in graph.graph.nodes:
+        node.args = fx.node.map_aggregate(node.args, lambda value: device if isinstance(value, torch.device) else value)
+        if isinstance(node.kwargs.get("device"), torch.device):
+            node.kwargs = {**node.kwargs, "device": device}
+    graph.recompile()

@@ -1,0 +1,112 @@
+"""An encoder: a captured graph with its tokenizer, its sites and the few things users do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import torch
+from torch import Tensor, fx
+
+from octavo.errors import ModelError
+from octavo.graph import batches
+from octavo.graph.capture import move
+from octavo.graph.sites import Site, find_sites
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+Head = Literal["encoder", "sequence-classification", "token-classification", "question-answering", "masked-lm"]
+Text = str | tuple[str, str]
+Batch = dict[str, Tensor]
+
+
+@dataclass(eq=False, kw_only=True)
+class Encoder:
+    """A Hugging Face encoder as a graph.
+
+    Arguments:
+        name: what the user called it.
+        config: Hugging Face's configuration.
+        tokenizer: None if the folder has none; then texts cannot be given, only batches.
+        head: which head the graph ends with.
+        graph: the captured graph; its inputs are `inputs`, its results `output_names`, both in order.
+        max_length: most tokens the model takes.
+        pooling: how a bare encoder makes one embedding of its tokens.
+    """
+
+    name: str
+    config: PretrainedConfig
+    tokenizer: PreTrainedTokenizerBase | None
+    head: Head
+    graph: fx.GraphModule
+    inputs: tuple[str, ...]
+    output_names: tuple[str, ...]
+    max_length: int
+    pooling: Literal["mean", "cls"] = "mean"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @cached_property
+    def _sites(self) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
+        return find_sites(self.graph)
+
+    @property
+    def activation_sites(self) -> tuple[Site, ...]:
+        """Every activation site, in the order of computation."""
+        return self._sites[0]
+
+    @property
+    def weight_sites(self) -> tuple[Site, ...]:
+        """Every weight site, each parameter once."""
+        return self._sites[1]
+
+    def __call__(self, batch: Mapping[str, Tensor]) -> Batch:
+        """Run a batch of token ids (batch, length) without gradients; the results by name."""
+        with torch.no_grad():
+            results = self.graph(*self.arguments(batch))
+        return dict(zip(self.output_names, results, strict=True))
+
+    def arguments(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        """The graph's inputs in order; a missing mask is all ones, missing token types are all zeros."""
+        ids = batch["input_ids"]
+        if ids.shape[-1] > self.max_length:
+            raise ModelError(f"{self.name} takes at most {self.max_length} tokens, got {ids.shape[-1]}; truncate the texts")
+        fill = {"attention_mask": torch.ones_like, "token_type_ids": torch.zeros_like}
+        found = [batch[name] if name in batch else fill[name](ids) for name in self.inputs]
+        return tuple(tensor.to(self.device) for tensor in found)
+
+    def batches(
+        self, texts: Sequence[Text], batch_size: int = 32, max_length: int | None = None, pad: bool = True
+    ) -> Iterator[tuple[list[int], Batch]]:
+        """Batches of texts of similar length, each with the texts' places; `pad=False` batches only equal lengths."""
+        length = min(max_length or self.max_length, self.max_length)
+        return batches.from_texts(self._tokenizer(), texts, self.inputs, batch_size, length, pad)
+
+    def _tokenizer(self) -> PreTrainedTokenizerBase:
+        if self.tokenizer is None:
+            raise ModelError(f"{self.name} has no tokenizer files; add them to its folder or give token batches")
+        return self.tokenizer
+
+    def embed(self, batch: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Tensor:
+        """One L2-normalised embedding per text, (batch, width), from a bare encoder's hidden states."""
+        if self.head != "encoder":
+            raise ModelError(f"{self.name} has a {self.head} head; only a bare encoder makes embeddings")
+        hidden = outputs["last_hidden_state"]
+        if self.pooling == "cls":
+            pooled = hidden[:, 0]
+        else:
+            mask = batch["attention_mask"].to(hidden.device, hidden.dtype).unsqueeze(-1)
+            pooled = (hidden * mask).sum(1) / mask.sum(1)
+        return torch.nn.functional.normalize(pooled, dim=-1)
+
+    def to(self, device: str | torch.device) -> Self:
+        """Move the graph, with the devices written into it, and return self."""
+        self.device = torch.device(device)
+        move(self.graph, self.device)
+        return self
+
+    def parts(self) -> dict[str, Any]:
+        """The constructor's arguments, to make another encoder of the same model."""
+        return {name: getattr(self, name) for name in Encoder.__dataclass_fields__}

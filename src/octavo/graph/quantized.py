@@ -1,0 +1,177 @@
+"""A quantized encoder: a graph with a quantizer at every site its recipe covers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import fx
+
+from octavo.errors import CalibrationError, SiteError, SpecError, did_you_mean
+from octavo.graph.encoder import Encoder
+from octavo.graph.flow import CARRIER, operation
+from octavo.graph.quantizer import Quantizer, State
+from octavo.graph.sites import Site, in_placement
+from octavo.spec import Recipe
+
+_HOLDER = "quantizers"
+
+
+@dataclass(eq=False, kw_only=True)
+class QuantizedEncoder(Encoder):
+    """An encoder that simulates quantization by its recipe.
+
+    Arguments:
+        recipe: what was asked for.
+        quantizers: the quantizer of every covered site, by name, weights included.
+        provenance: where the ranges come from (calibration texts, seed), for `octavo.json`.
+    """
+
+    recipe: Recipe
+    quantizers: dict[str, Quantizer]
+    provenance: dict[str, Any] = field(default_factory=dict)
+    sites: tuple[tuple[Site, ...], tuple[Site, ...]]
+
+    @property
+    def activation_sites(self) -> tuple[Site, ...]:
+        """Every activation site of the model, covered or not."""
+        return self.sites[0]
+
+    @property
+    def weight_sites(self) -> tuple[Site, ...]:
+        """Every weight site of the model, covered or not."""
+        return self.sites[1]
+
+    def matching(self, pattern: str) -> dict[str, Quantizer]:
+        """The quantizers whose site matches a shell pattern; none is an error with the nearest names."""
+        found = {name: q for name, q in self.quantizers.items() if fnmatchcase(name, pattern)}
+        if not found:
+            raise SiteError(f"{pattern!r} matches no quantized site of {self.name}{did_you_mean(pattern, self.quantizers)}")
+        return found
+
+    def set_state(self, pattern: str, state: Literal["fix", "learn", "off"]) -> None:
+        """Switch quantizers: `fix` quantizes with the found ranges, `learn` trains them, `off` passes floats."""
+        for quantizer in self.matching(pattern).values():
+            if state == "fix":
+                quantizer.fix()
+            elif state == "learn":
+                quantizer.learn()
+            elif state == "off":
+                quantizer.end_learning()
+                quantizer.state = State.OFF
+            else:
+                raise SpecError(f"unknown state {state!r}; use fix, learn or off")
+        self.refresh_weights()
+
+    def refresh_weights(self) -> None:
+        """Quantize every fixed weight once, so that a forward pass reads it instead of computing it again."""
+        for site in self.weight_sites:
+            quantizer = self.quantizers.get(site.name)
+            if quantizer is None:
+                continue
+            quantizer.constant = None
+            if quantizer.state is State.FIX:
+                with torch.no_grad():
+                    quantizer.constant = quantizer(self.parameter(site)).detach()
+
+    def parameter(self, site: Site) -> torch.nn.Parameter:
+        """The float tensor of a weight site."""
+        return self.graph.get_parameter(site.targets[0])
+
+    def save(self, folder: str | Path, force: bool = False) -> Path:
+        """Write the model as plain files (see `octavo.graph.storage`); an existing folder needs `force`."""
+        from octavo.graph.storage import save
+
+        return save(self, Path(folder), force=force)
+
+
+def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:
+    """Put a quantizer at every site the recipe covers; the encoder itself stays as it is and shares its weights.
+
+    Weight ranges are found at once, activation ranges by calibration. Patterns and roles that match nothing, and
+    recipes that quantize nothing here, are errors.
+    """
+    activations = in_placement(encoder.activation_sites, recipe.placement)
+    _check_recipe(encoder, recipe, activations)
+    graph = fx.GraphModule(encoder.graph, deepcopy(encoder.graph.graph))
+    quantizers: dict[str, Quantizer] = {}
+    for site in (*activations, *encoder.weight_sites):
+        spec = recipe.spec(site.name, site.kind, site.role)
+        if spec is not None:
+            quantizers[site.name] = Quantizer(site, spec)
+    if not quantizers:
+        raise SpecError(f"recipe {recipe.name!r} quantizes nothing in {encoder.name}; look at `octavo sites`")
+    _insert(graph, quantizers)
+    model = QuantizedEncoder(
+        **encoder.parts() | {"graph": graph},
+        recipe=recipe,
+        quantizers=quantizers,
+        sites=(encoder.activation_sites, encoder.weight_sites),
+    )
+    graph.to(encoder.device)
+    return model
+
+
+def fix_weights(model: QuantizedEncoder) -> None:
+    """Find the range of every weight and quantize it."""
+    for site in model.weight_sites:
+        quantizer = model.quantizers.get(site.name)
+        if quantizer is not None and quantizer.state is State.OBSERVE:
+            try:
+                quantizer.observe(model.parameter(site).detach())
+            except CalibrationError as error:
+                raise CalibrationError(f"{model.name}: the weight {error}") from error
+            quantizer.fix()
+    model.refresh_weights()
+
+
+def _check_recipe(encoder: Encoder, recipe: Recipe, activations: tuple[Site, ...]) -> None:
+    covered = {site.name: site.role for site in (*activations, *encoder.weight_sites)}
+    everything = {site.name for site in encoder.activation_sites}
+    for pattern in recipe.patterns():
+        if not any(fnmatchcase(name, pattern) for name in covered):
+            outside = any(fnmatchcase(name, pattern) for name in everything)
+            hint = f"; placement {recipe.placement} does not cover it" if outside else did_you_mean(pattern, covered)
+            raise SiteError(f"recipe {recipe.name!r}: {pattern!r} matches no site of {encoder.name}{hint}")
+    known_roles = set(covered.values())
+    for role in recipe.roles():
+        if role not in known_roles:
+            raise SiteError(
+                f"recipe {recipe.name!r}: no site of {encoder.name} has the role {role!r}{did_you_mean(role, known_roles)}"
+            )
+
+
+def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer]) -> None:
+    nodes = {node.name: node for node in graph.graph.nodes}
+    attributes: dict[str, list[fx.Node]] = {}
+    for node in graph.graph.nodes:
+        if node.op == "get_attr":
+            attributes.setdefault(str(node.target), []).append(node)
+    holder = torch.nn.Module()
+    graph.add_submodule(_HOLDER, holder)
+    for name, quantizer in quantizers.items():
+        label = name.replace(".", "_")
+        holder.add_module(label, quantizer)
+        site = quantizer.site
+        places = [nodes[site.targets[0]]] if site.kind == "activation" else [n for t in site.targets for n in attributes[t]]
+        for node in places:
+            _insert_after(graph, node, f"{_HOLDER}.{label}")
+        quantizer.inplace = site.kind == "activation" and _owns_its_memory(places[0])
+    graph.recompile()
+
+
+def _insert_after(graph: fx.GraphModule, node: fx.Node, target: str) -> None:
+    with graph.graph.inserting_after(node):
+        call = graph.graph.call_module(target, (node,))
+    call.meta = dict(node.meta)
+    node.replace_all_uses_with(call, delete_user_cb=lambda user: user is not call)
+
+
+def _owns_its_memory(node: fx.Node) -> bool:
+    """Whether a node makes a tensor of its own that only its quantizer reads, so that it may be overwritten."""
+    return len(node.users) == 1 and node.op == "call_function" and operation(node) not in CARRIER | {"getitem"}

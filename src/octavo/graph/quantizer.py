@@ -1,0 +1,191 @@
+"""Quantizers: modules that stand at the sites of a graph, one state machine for weights and activations."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import torch
+from torch import Tensor, nn
+
+from octavo.errors import CalibrationError, SpecError
+from octavo.graph.ranges import Layout, make_estimator
+from octavo.graph.sites import Site
+from octavo.numerics import Affine, RangeEstimator, affine_from_range, broadcast, by_channel, fake_quantize, quantize
+from octavo.numerics.learned import learned_fake_quantize
+from octavo.spec import CrossEntropy, TensorSpec
+
+
+class State(Enum):
+    """What a quantizer does with the tensor that passes."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    FIX = "fix"
+    LEARN = "learn"
+
+
+class Quantizer(nn.Module):
+    """Quantizes one site by one spec.
+
+    OBSERVE watches ranges and passes the float tensor on; FIX quantizes with the ranges found (or, if the spec is
+    dynamic, with those of the tensor itself); LEARN does so with ranges that take gradients; OFF passes everything.
+
+    Attributes:
+        scale: (groups,) float32; zero_point: (groups,) int32; index: (channels,) the group of every channel.
+    """
+
+    scale: Tensor
+    zero_point: Tensor
+    index: Tensor
+    constant: Tensor | None
+
+    def __init__(self, site: Site, spec: TensorSpec) -> None:
+        super().__init__()
+        self.site = site
+        self.spec = spec
+        self.state = State.OBSERVE
+        self.inplace = False  # set where the graph proves that nothing else reads the input's memory
+        self.low, self.high = 0, 0
+        self._estimator: RangeEstimator | None = None
+        self.register_buffer("scale", torch.empty(0))
+        self.register_buffer("zero_point", torch.empty(0, dtype=torch.int32))
+        self.register_buffer("constant", None, persistent=False)
+        self.log_scale: nn.Parameter | None = None
+        self.shift: nn.Parameter | None = None
+        self.set_layout(Layout.of(site, spec))
+
+    def set_layout(self, layout: Layout) -> None:
+        """Group the channels anew (a permutation was found) and forget what was observed."""
+        self.axis = layout.axis
+        self.register_buffer("index", layout.index)
+        self._estimator = None
+
+    @property
+    def has_range(self) -> bool:
+        """Whether a static range was found or loaded."""
+        return self.scale.numel() > 0
+
+    # -- forward -----------------------------------------------------------------------------------------------------
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.state is State.OFF:
+            return x
+        if self.state is State.OBSERVE:
+            self.observe(x)
+            return x
+        if self.constant is not None:
+            return self.constant
+        if self.state is State.LEARN:
+            return self._learned(x)
+        affine = self._dynamic_affine(x) if self.spec.dynamic else self.affine()
+        scale, zero_point = self._spread(affine, x.dim())
+        inplace = self.inplace and not torch.is_grad_enabled()
+        return fake_quantize(x, scale, zero_point, affine.low, affine.high, inplace=inplace)
+
+    def affine(self) -> Affine:
+        """The static grid, one entry per group."""
+        if not self.has_range:
+            raise CalibrationError(f"{self.site.name} has no range; calibrate the model first")
+        return Affine(scale=self.scale, zero_point=self.zero_point, low=self.low, high=self.high)
+
+    def per_channel(self, ndim: int) -> tuple[Tensor, Tensor]:
+        """Static scale and zero-point, shaped to broadcast against a tensor of `ndim` dimensions."""
+        return self._spread(self.affine(), ndim)
+
+    def _spread(self, affine: Affine, ndim: int) -> tuple[Tensor, Tensor]:
+        if self.spec.dynamic and affine.scale.dim() == ndim:  # per token: shaped already
+            return affine.scale, affine.zero_point
+        return (
+            broadcast(affine.scale[self.index], ndim, self.axis),
+            broadcast(affine.zero_point[self.index], ndim, self.axis),
+        )
+
+    def integers(self, x: Tensor) -> Tensor:
+        """The integers of eq. 1 for a tensor at this site, int32."""
+        scale, zero_point = self.per_channel(x.dim())
+        return quantize(x, scale, zero_point, self.low, self.high).to(torch.int32)
+
+    # -- ranges ------------------------------------------------------------------------------------------------------
+
+    def observe(self, x: Tensor) -> None:
+        """Take a piece of a batch into the range estimate."""
+        if self.spec.dynamic:
+            return
+        if not bool(torch.isfinite(x).all()):
+            raise CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
+        if self._estimator is None:
+            self._estimator = make_estimator(self.spec, self.index)
+        rows = isinstance(self.spec.estimator, CrossEntropy)
+        self._estimator.observe(x.reshape(-1, x.shape[-1]) if rows else by_channel(x, self.axis))
+
+    def commit(self) -> None:
+        """Close a batch."""
+        if self._estimator is not None:
+            self._estimator.commit()
+
+    def fix(self) -> None:
+        """Turn what was observed into a range and start to quantize with it."""
+        if self._estimator is not None:
+            self.set_affine(self._estimated())
+            self._estimator = None
+        elif not self.spec.dynamic and not self.has_range:
+            raise CalibrationError(f"{self.site.name} saw no data; give at least one calibration text")
+        self.end_learning()
+        self.state = State.FIX
+
+    def _estimated(self) -> Affine:
+        assert self._estimator is not None
+        minimum, maximum = self._estimator.range()
+        return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric)
+
+    def set_affine(self, affine: Affine) -> None:
+        """Use a grid found elsewhere: loaded, searched or learned."""
+        self.scale, self.zero_point = affine.scale, affine.zero_point
+        self.low, self.high = affine.low, affine.high
+
+    def _dynamic_affine(self, x: Tensor) -> Affine:
+        """The grid of this very tensor; per token it has one entry per position."""
+        if self.axis is None and self.index.numel() == 0:  # per token
+            minimum, maximum = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
+        else:
+            estimator = make_estimator(self.spec, self.index)
+            estimator.observe(by_channel(x, self.axis))
+            minimum, maximum = estimator.range()
+        return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric, signed=self.spec.symmetric)
+
+    # -- learning ----------------------------------------------------------------------------------------------------
+
+    def learn(self) -> None:
+        """Make scale and (if the spec is asymmetric) zero-point trainable; log-scale keeps the scale positive."""
+        if self.spec.dynamic:
+            raise SpecError(f"{self.site.name}: dynamic ranges cannot be learned; use a static spec")
+        affine = self.affine()
+        self.log_scale = nn.Parameter(affine.scale.log())
+        if not self.spec.symmetric:
+            self.shift = nn.Parameter(affine.zero_point.to(affine.scale.dtype))
+        self.constant = None
+        self.state = State.LEARN
+
+    def end_learning(self) -> None:
+        """Take what was learned as the fixed range."""
+        if self.log_scale is None:
+            return
+        with torch.no_grad():
+            shift = self.zero_point if self.shift is None else self.shift.round().clamp(self.low, self.high).int()
+            self.set_affine(Affine(scale=self.log_scale.exp(), zero_point=shift, low=self.low, high=self.high))
+        self.log_scale = self.shift = None
+
+    def _learned(self, x: Tensor) -> Tensor:
+        assert self.log_scale is not None
+        scale = self.log_scale.exp()
+        shift = self.shift if self.shift is not None else self.zero_point.to(scale.dtype)
+        return learned_fake_quantize(
+            x,
+            broadcast(scale[self.index], x.dim(), self.axis),
+            broadcast(shift[self.index], x.dim(), self.axis),
+            self.low,
+            self.high,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{self.site.name}, {self.spec.bits} bits, {self.state.value}"

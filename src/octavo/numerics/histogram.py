@@ -1,0 +1,112 @@
+"""A streaming histogram per group that does not depend on how the data was cut into batches.
+
+Group g counts over [-R, R), R = 2^exponent[g], in bins of equal width. R is the smallest power of two above
+every magnitude seen. When it must double, the bins are merged in pairs around 0. Powers of two make both the
+binning and the merging exact, so any order of batches, and any merge of parts, gives the same counts.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from octavo.errors import CalibrationError
+from octavo.numerics.min_max import NO_DATA, NOT_FINITE, count_groups, min_max, widen
+
+DEFAULT_BINS = 4096
+FEWEST_BINS = 512
+# 2^18 bins of all groups together are 2 MB; above 64 groups each one gets fewer bins.
+BINS_OF_ALL_GROUPS = 2**18
+# Keeps bins / 2 / R, the factor from a number to its bin, inside float32.
+SMALLEST_EXPONENT = -100
+# Pieces of this many elements stay in cache and bound the memory of observing a large tensor.
+PIECE = 2**18
+
+
+def default_bins(groups: int) -> int:
+    """Return the bins of one group, a power of two from 512 to 4096."""
+    share = max(FEWEST_BINS, BINS_OF_ALL_GROUPS // groups)
+    return min(DEFAULT_BINS, 1 << share.bit_length() - 1)
+
+
+def power_of_two(exponent: Tensor) -> Tensor:
+    """Return 2^exponent in float64 for an integer tensor, to the bit on every device."""
+    return (exponent.to(torch.int64) + 1023 << 52).view(torch.float64)
+
+
+class Histogram:
+    """Counts (groups, bins) over [-2^exponent, 2^exponent), and exact minima and maxima, (groups,) each."""
+
+    def __init__(self, index: Tensor, bins: int | None = None) -> None:
+        """Start empty for channels grouped by `index` (channels,); `bins` is a power of two."""
+        self.index = index
+        self.groups = count_groups(index)
+        self.bins = default_bins(self.groups) if bins is None else bins
+        self.counts = torch.zeros(self.groups, self.bins, dtype=torch.int64)
+        self.exponent = torch.full((self.groups,), SMALLEST_EXPONENT)
+        self.minimum = torch.full((self.groups,), torch.inf)
+        self.maximum = torch.full((self.groups,), -torch.inf)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been observed."""
+        return not bool(self.counts.any())
+
+    def require_data(self) -> None:
+        """Raise unless something has been observed."""
+        if self.empty:
+            raise CalibrationError(NO_DATA)
+
+    def observe(self, x: Tensor) -> None:
+        """Count every member of `x`, (channels, members)."""
+        if x.numel() == 0:
+            return
+        self._to(x.device)
+        self._extend(*min_max(x, self.index, self.groups))
+        factor = (power_of_two(-self.exponent) * (self.bins // 2)).float()[self.index].unsqueeze(1)
+        # The middle bin of each group's run of bins, where 0 falls.
+        middle = (self.index * self.bins + self.bins // 2).int().unsqueeze(1)
+        counts = self.counts.view(-1)
+        for piece in torch.split(x, max(1, PIECE // x.shape[0]), dim=1):
+            bins = (piece.float() * factor).floor_().int().add_(middle)
+            counts += torch.bincount(bins.reshape(-1), minlength=len(counts))
+
+    def merge(self, other: Histogram) -> None:
+        """Add a histogram with the same groups and bins, as if its data had been observed here."""
+        if (self.groups, self.bins) != (other.groups, other.bins):
+            raise CalibrationError(
+                f"a histogram of {other.groups} groups x {other.bins} bins cannot be merged into one of "
+                f"{self.groups} x {self.bins}; make both for the same site."
+            )
+        if other.empty:
+            return
+        self._to(other.counts.device)
+        self._extend(other.minimum, other.maximum)
+        self.counts += _merge_bins(other.counts, self.exponent - other.exponent)
+
+    def _extend(self, minimum: Tensor, maximum: Tensor) -> None:
+        """Take a new range into account, merging bins where R must grow."""
+        minimum, maximum = widen((self.minimum, self.maximum), (minimum, maximum))
+        magnitude = torch.maximum(-minimum, maximum)
+        if not bool(magnitude.isfinite().all()):
+            raise CalibrationError(NOT_FINITE)
+        # magnitude = m * 2^e with m < 1, so 2^e lies strictly above it.
+        needed = torch.frexp(magnitude).exponent.to(torch.int64).clamp(min=SMALLEST_EXPONENT)
+        exponent = torch.where(magnitude > 0, needed, SMALLEST_EXPONENT)
+        growth = exponent - self.exponent
+        if bool(growth.any()):
+            self.counts = _merge_bins(self.counts, growth)
+        self.minimum, self.maximum, self.exponent = minimum, maximum, exponent
+
+    def _to(self, device: torch.device) -> None:
+        for name in ("index", "counts", "exponent", "minimum", "maximum"):
+            setattr(self, name, getattr(self, name).to(device))
+
+
+def _merge_bins(counts: Tensor, doublings: Tensor) -> Tensor:
+    """Return the counts (groups, bins) after R of each group doubled `doublings` (groups,) times."""
+    bins = counts.shape[1]
+    position = torch.arange(bins, device=counts.device) - bins // 2
+    # An arithmetic shift rounds down, so bins merge in pairs on both sides of 0.
+    target = (position >> doublings.clamp(max=62).unsqueeze(1)) + bins // 2
+    return torch.zeros_like(counts).scatter_add_(1, target, counts)

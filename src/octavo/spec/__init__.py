@@ -1,0 +1,31 @@
+"""Specs: frozen descriptions of how tensors are quantized, recipes made of them, presets and YAML.
+
+The function `recipe` stays in `octavo.spec.presets`: here the name is that of the module with `Recipe`.
+"""
+
+from __future__ import annotations
+
+from octavo.spec.estimator import AllMinMax as AllMinMax
+from octavo.spec.estimator import CrossEntropy as CrossEntropy
+from octavo.spec.estimator import Estimator as Estimator
+from octavo.spec.estimator import MinMax as MinMax
+from octavo.spec.estimator import Mse as Mse
+from octavo.spec.estimator import Percentile as Percentile
+from octavo.spec.estimator import RunningMinMax as RunningMinMax
+from octavo.spec.granularity import Granularity as Granularity
+from octavo.spec.granularity import PerChannel as PerChannel
+from octavo.spec.granularity import PerEmbedding as PerEmbedding
+from octavo.spec.granularity import PerGroup as PerGroup
+from octavo.spec.granularity import PerTensor as PerTensor
+from octavo.spec.granularity import PerToken as PerToken
+from octavo.spec.presets import preset_names as preset_names
+from octavo.spec.recipe import Kind as Kind
+from octavo.spec.recipe import Override as Override
+from octavo.spec.recipe import Placement as Placement
+from octavo.spec.recipe import Recipe as Recipe
+from octavo.spec.tensor import TensorSpec as TensorSpec
+from octavo.spec.yaml import dump_recipe as dump_recipe
+from octavo.spec.yaml import load_recipe as load_recipe
+from octavo.spec.yaml import parse_recipe as parse_recipe
+from octavo.spec.yaml import recipe_from_dict as recipe_from_dict
+from octavo.spec.yaml import recipe_to_dict as recipe_to_dict

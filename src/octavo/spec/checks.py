@@ -1,0 +1,58 @@
+"""Checks that specs make on their own fields; messages name the field, what is allowed and what was given."""
+
+from __future__ import annotations
+
+import reprlib
+from types import UnionType
+from typing import get_args
+
+from octavo.errors import SpecError
+
+
+def shown(value: object) -> str:
+    """Return `value` as it appears in a message, cut short where it is long."""
+    # A hostile recipe may hold megabytes, or aliases that nest without end.
+    return reprlib.repr(value)
+
+
+def check_integer(field: str, value: object, low: int, high: int | None = None) -> None:
+    """Refuse anything but an integer from `low` to `high`; True and False are no integers here."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        if low <= value and (high is None or value <= high):
+            return
+    allowed = f"an integer from {low} to {high}" if high is not None else f"an integer of at least {low}"
+    raise SpecError(f"{field} must be {allowed}, got {shown(value)}")
+
+
+def check_number(field: str, value: object) -> None:
+    """Refuse anything but an int or a float."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise SpecError(f"{field} must be a number, got {shown(value)}")
+
+
+def check_flag(field: str, value: object) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool):
+        raise SpecError(f"{field} must be true or false, got {shown(value)}")
+
+
+def check_text(field: str, value: object) -> None:
+    """Refuse anything but a string."""
+    if not isinstance(value, str):
+        raise SpecError(f"{field} must be text, got {shown(value)}")
+
+
+def check_texts(field: str, value: object) -> None:
+    """Refuse anything but a tuple of strings that are not empty."""
+    if not isinstance(value, tuple):
+        raise SpecError(f"{field} must be a tuple of strings, got {shown(value)}")
+    for entry in value:
+        if not isinstance(entry, str) or not entry:
+            raise SpecError(f"{field} must hold strings that are not empty, got {shown(entry)}")
+
+
+def check_variant(field: str, value: object, union: UnionType) -> None:
+    """Refuse anything but an instance of one of the types of `union`."""
+    if not isinstance(value, union):
+        names = ", ".join(kind.__name__ for kind in get_args(union))
+        raise SpecError(f"{field} must be one of {names}, got {shown(value)}")

@@ -1,0 +1,82 @@
+"""Granularity: which entries of a tensor share one scale and zero-point (section 4, figure 4 of the paper).
+
+For an activation of shape (batch, tokens, d) and a weight of shape (out, in):
+
+| type            | activation               | weight                       |
+|-----------------|--------------------------|------------------------------|
+| `PerTensor`     | 1 range                  | 1 range                      |
+| `PerChannel(0)` | one per entry of axis 0  | `out` ranges, one per row    |
+| `PerToken`      | batch x tokens (dynamic) | senseless                    |
+| `PerEmbedding`  | d ranges                 | `in` ranges, one per column  |
+| `PerGroup(K)`   | K ranges along d         | K ranges, each for some rows |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from octavo.errors import SpecError
+from octavo.spec.checks import check_flag, check_integer
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerTensor:
+    """One range for the whole tensor."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerChannel:
+    """One range for every index along `axis`; axis 0 of a weight counts its output channels."""
+
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        # The last axis has a name of its own, PerEmbedding, so that there is one way to say it.
+        check_integer("axis", self.axis, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerToken:
+    """One range for every token, computed from the tensor itself; needs `dynamic`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerEmbedding:
+    """One range for every index along the last axis: per-embedding, d ranges."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerGroup:
+    """One range for each of K groups of channels: per-embedding-group (PEG), section 4.
+
+    Groups run along the last axis of an activation and along axis 0 (rows) of a weight, as in Q-BERT;
+    their sizes differ by at most one.
+
+    Arguments:
+        groups: how many groups, K.
+        permute: sort channels by their range first, so that outliers share a group.
+        shared: one permutation per layer for all its permuted sites; False: one per tensor.
+    """
+
+    groups: int
+    permute: bool = False
+    shared: bool = True
+
+    def __post_init__(self) -> None:
+        check_integer("groups", self.groups, 1)
+        check_flag("permute", self.permute)
+        check_flag("shared", self.shared)
+        if not self.shared and not self.permute:
+            raise SpecError("shared: false does nothing without a permutation; add permute: true or drop it")
+
+
+Granularity = PerTensor | PerChannel | PerToken | PerEmbedding | PerGroup
+
+GRANULARITIES: dict[str, type[Granularity]] = {
+    "per-tensor": PerTensor,
+    "per-channel": PerChannel,
+    "per-token": PerToken,
+    "per-embedding": PerEmbedding,
+    "per-group": PerGroup,
+}
+"""Every granularity by its name in recipe files."""

@@ -1,0 +1,172 @@
+"""The presets: one recipe for each post-training row of the paper's tables."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+
+from octavo.errors import SpecError, did_you_mean
+from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
+from octavo.spec.granularity import Granularity, PerEmbedding, PerGroup
+from octavo.spec.recipe import Override, Recipe
+from octavo.spec.tensor import TensorSpec
+from octavo.spec.yaml import load_recipe
+
+_FFN = ("layers.*.ffn_input", "layers.*.ffn_output", "layers.*.ffn_residual")
+_TOKEN_EMBEDDING = ("embeddings.token.weight",)
+_ATTENTION_OPERANDS = ("query", "key", "value", "attention_probs")
+
+_A8 = TensorSpec(bits=8, estimator=RunningMinMax())
+_FFN_16_BITS = Override(sites=_FFN, bits=16)
+_OUTPUT_16_BITS = (
+    Override(sites=("pooler",), bits=16),
+    Override(sites=("logits",), bits=16, estimator=Mse()),
+)
+
+
+def _weights(bits: int) -> TensorSpec:
+    """Return symmetric per-tensor weights; below 8 bits their ranges come from the MSE (section 5)."""
+    return TensorSpec(bits=bits, symmetric=True, estimator=Mse() if bits < 8 else MinMax())
+
+
+def _embedding(bits: int) -> Override:
+    """Return low-bit token embeddings, whose ranges always come from the MSE."""
+    return Override(sites=_TOKEN_EMBEDDING, bits=bits, estimator=Mse())
+
+
+def _ffn(granularity: Granularity) -> Override:
+    """Return a finer granularity for FFN input, output and residual sum."""
+    # Running ranges are averages and clip the very outliers that a group of their own should keep.
+    return Override(sites=_FFN, granularity=granularity, estimator=AllMinMax())
+
+
+def _preset(
+    name: str, description: str, weights: int | None, activations: TensorSpec | None, *overrides: Override
+) -> Recipe:
+    return Recipe(
+        name=name,
+        description=description,
+        weights=None if weights is None else _weights(weights),
+        activations=activations,
+        overrides=overrides,
+    )
+
+
+_Q8BERT = Recipe(
+    name="q8bert",
+    description="Q8BERT, dynamic, only linear and embedding layers in 8 bits: table 6, row Q8BERT W8A8 PTQ",
+    placement="linear-inputs",
+    weights=_weights(8),
+    activations=TensorSpec(bits=8, symmetric=True, dynamic=True),
+    overrides=(Override(roles=("norm_weight",), off=True), Override(roles=_ATTENTION_OPERANDS, off=True)),
+)
+
+_PRESETS = (
+    _preset("w8a8", "8-bit weights and activations: table 1, row W8A8", 8, _A8),
+    _preset("w32a8", "8-bit activations only: table 1, row W32A8", None, _A8),
+    _preset("w8a32", "8-bit weights only: table 1, row W8A32", 8, None),
+    _preset("w6a32", "6-bit weights only: table 7, row W6A32 PTQ", 6, None),
+    _preset("w4a32", "4-bit weights only: table 7, row W4A32 PTQ", 4, None),
+    _preset(
+        "w8a8-mp",
+        "W8A8 with 16-bit FFN input, output and residual sum: table 4, row MP-PTQ*†",
+        8,
+        _A8,
+        _FFN_16_BITS,
+    ),
+    _preset(
+        "w8a8-mp-output",
+        "w8a8-mp with 16-bit pooler and logits, for STS-B: table 4, row MP-PTQ*†‡",
+        8,
+        _A8,
+        _FFN_16_BITS,
+        *_OUTPUT_16_BITS,
+    ),
+    _preset(
+        "w8a8-per-embedding",
+        "W8A8 with per-embedding FFN activations: table 5, row 768 (only FFN)",
+        8,
+        _A8,
+        _ffn(PerEmbedding()),
+    ),
+    _preset(
+        "w8a8-peg3",
+        "W8A8 with FFN activations in 3 permuted groups: table 5, row 3 + P",
+        8,
+        _A8,
+        _ffn(PerGroup(groups=3, permute=True)),
+    ),
+    _preset(
+        "w8a8-peg6",
+        "W8A8 with FFN activations in 6 permuted groups: table 5, row 6 + P; table 6, row PEG-PTQ",
+        8,
+        _A8,
+        _ffn(PerGroup(groups=6, permute=True)),
+    ),
+    _preset(
+        "w8a8-peg3-noperm",
+        "W8A8 with FFN activations in 3 groups: table 5, row 3 (only FFN)",
+        8,
+        _A8,
+        _ffn(PerGroup(groups=3)),
+    ),
+    _preset(
+        "w8a8-peg6-noperm",
+        "W8A8 with FFN activations in 6 groups: table 5, row 6 (only FFN)",
+        8,
+        _A8,
+        _ffn(PerGroup(groups=6)),
+    ),
+    _preset(
+        "w8a32-e6",
+        "8-bit weights, 6-bit token embeddings: table 12, row 6-bit embd. PTQ",
+        8,
+        None,
+        _embedding(6),
+    ),
+    _preset(
+        "w8a32-e4",
+        "8-bit weights, 4-bit token embeddings: table 12, row 4-bit embd. PTQ",
+        8,
+        None,
+        _embedding(4),
+    ),
+    _preset(
+        "w8a32-e2",
+        "8-bit weights, 2-bit token embeddings: table 12, row 2-bit embd. PTQ",
+        8,
+        None,
+        _embedding(2),
+    ),
+    _preset(
+        "w4a32-e2",
+        "4-bit weights, 2-bit token embeddings: the weights of table 7's last row, without training",
+        4,
+        None,
+        _embedding(2),
+    ),
+    _Q8BERT,
+)
+
+PRESETS: dict[str, Recipe] = {preset.name: preset for preset in _PRESETS}
+"""Every preset by its name, in the order of the paper."""
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of all presets, in the order of the paper."""
+    return tuple(PRESETS)
+
+
+def recipe(name_or_path: str | PathLike[str]) -> Recipe:
+    """Return the preset of this name, or else the recipe in this YAML file.
+
+    >>> recipe("w8a8-peg6").overrides[0].granularity
+    PerGroup(groups=6, permute=True, shared=True)
+    """
+    given = fspath(name_or_path)
+    if given in PRESETS:
+        return PRESETS[given]
+    if given.lower().endswith((".yaml", ".yml")) or Path(given).is_file():
+        return load_recipe(given)
+    hint = did_you_mean(given, PRESETS) or f"; presets are {', '.join(PRESETS)}"
+    raise SpecError(f"no preset '{given}' and no such file{hint}")

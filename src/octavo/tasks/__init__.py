@@ -1,0 +1,56 @@
+"""Data sets, metrics and evaluation: the only place that reads data sets."""
+
+from __future__ import annotations
+
+from octavo.tasks.evaluate import (
+    TASKS,
+    Evaluation,
+    compare,
+    evaluate,
+    read_examples,
+    score_task,
+)
+from octavo.tasks.examples import Examples
+from octavo.tasks.fidelity import Fidelity, FidelityResult
+from octavo.tasks.glue import GLUE, GlueTask, Split, glue_task, measure, predictions
+from octavo.tasks.glue_files import read_glue
+from octavo.tasks.hub import read_glue_hub
+from octavo.tasks.labels import label_mapping
+from octavo.tasks.metrics import METRICS, accuracy, f1, matthews, pearson, spearman
+from octavo.tasks.model import Model, Progress
+from octavo.tasks.similarity import SIMILARITY, embed_texts, similarity_metrics
+from octavo.tasks.texts import Text, read_texts
+
+__all__ = [
+    "GLUE",
+    "METRICS",
+    "SIMILARITY",
+    "TASKS",
+    "Evaluation",
+    "Examples",
+    "Fidelity",
+    "FidelityResult",
+    "GlueTask",
+    "Model",
+    "Progress",
+    "Split",
+    "Text",
+    "accuracy",
+    "compare",
+    "embed_texts",
+    "evaluate",
+    "f1",
+    "glue_task",
+    "label_mapping",
+    "matthews",
+    "measure",
+    "pearson",
+    "predictions",
+    "read_examples",
+    "read_glue",
+    "read_glue_hub",
+    "read_texts",
+    "score_task",
+    "similarity_metrics",
+    "spearman",
+]

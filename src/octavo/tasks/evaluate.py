@@ -1,0 +1,226 @@
+"""Evaluation of a model: fidelity to a reference on plain texts, or the score of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from octavo.errors import DataError, ModelError, OctavoError
+from octavo.tasks.examples import Examples
+from octavo.tasks.fidelity import EMBEDDING, Fidelity, FidelityResult
+from octavo.tasks.glue import GLUE, GlueTask, measure, predictions, unknown_task
+from octavo.tasks.glue_files import read_glue
+from octavo.tasks.hub import read_glue_hub
+from octavo.tasks.labels import label_mapping
+from octavo.tasks.model import Model, Progress, run
+from octavo.tasks.similarity import SIMILARITY, similarity_metrics
+from octavo.tasks.texts import Text
+
+TASKS: tuple[str, ...] = (*GLUE, *SIMILARITY)
+FIDELITY = "fidelity"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The result of an evaluation.
+
+    task is `fidelity` or a task's name. metrics and score are times 100 (None and empty for fidelity).
+    full is the size of the published split; partial says that fewer examples were there; skipped counts
+    broken lines left out. label_order says whether the model's labels were matched by name or by index.
+    """
+
+    model: str
+    task: str
+    examples: int
+    split: str | None = None
+    full: int | None = None
+    partial: bool = False
+    skipped: int = 0
+    source: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    score: float | None = None
+    label_order: Literal["name", "index"] | None = None
+    against: str | None = None
+    fidelity: FidelityResult | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "fidelity": None if self.fidelity is None else self.fidelity.to_dict()}
+
+
+def evaluate(
+    model: Model,
+    *,
+    against: Model | None = None,
+    texts: Sequence[Text] | None = None,
+    task: str | None = None,
+    data: str | Path | None = None,
+    split: str | None = None,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Compare a model with another on texts, or score it on a task.
+
+    Arguments:
+        against, texts: the reference and the texts both run on; gives fidelity.
+        task: glue/cola ... glue/wnli, or similarity/stsb for bare encoders; gives a score.
+        data: folder with GLUE's task folders; without it the task is read from the hub.
+        split: the task's split; by default dev, and dev_matched for MNLI.
+        progress: called with (texts done, texts in all) after every batch.
+    """
+    _check_arguments(against, texts, task, data, split, batch_size)
+    if task is not None:
+        return score_task(model, task, data=data, split=split, batch_size=batch_size, progress=progress)
+    assert against is not None and texts is not None  # _check_arguments saw to it
+    return compare(model, against, texts, batch_size=batch_size, progress=progress)
+
+
+def compare(
+    model: Model,
+    against: Model,
+    texts: Sequence[Text],
+    *,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Return the fidelity of a model to another on the same batches of texts."""
+    if not texts:
+        raise DataError("Fidelity needs at least one text; the list of texts is empty.")
+    _check_comparable(model, against)
+    fidelity = Fidelity(model.head)
+    for _, batch, outputs in run(model, texts, batch_size, progress):
+        moved = {name: tensor.to(against.device) for name, tensor in batch.items()}
+        reference = against(moved)
+        fidelity.update(
+            _with_embedding(model, batch, outputs),
+            _with_embedding(against, moved, reference),
+            batch.get("attention_mask"),
+        )
+    result = fidelity.result()
+    return Evaluation(
+        model=model.name, task=FIDELITY, examples=len(texts), against=against.name, fidelity=result
+    )
+
+
+def score_task(
+    model: Model,
+    task: str,
+    *,
+    data: str | Path | None = None,
+    split: str | None = None,
+    batch_size: int = 32,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Return the score of a model on a task."""
+    if task not in TASKS:
+        raise unknown_task(task, TASKS)
+    described = GLUE.get(task) or SIMILARITY[task]
+    _check_head(model, task, described)
+    examples = read_examples(described, data, split)
+    order: Literal["name", "index"] | None = None
+    if task in SIMILARITY:
+        metrics = similarity_metrics(model, examples, batch_size=batch_size, progress=progress)
+    else:
+        mapping = label_mapping(model, described)
+        order = None if described.regression else ("index" if mapping is None else "name")
+        logits = _logits(model, examples, described, batch_size, progress)
+        metrics = measure(described, predictions(described, logits, mapping), examples.labels)
+    return Evaluation(
+        model=model.name,
+        task=task,
+        examples=len(examples),
+        split=examples.split,
+        full=examples.full,
+        partial=examples.partial,
+        skipped=examples.skipped,
+        source=examples.source,
+        metrics=metrics,
+        score=sum(metrics.values()) / len(metrics),
+        label_order=order,
+    )
+
+
+def read_examples(task: GlueTask, data: str | Path | None, split: str | None = None) -> Examples:
+    """Return one split of a task from a folder of GLUE's files, or from the hub when there is none."""
+    return read_glue_hub(task, split) if data is None else read_glue(task, data, split)
+
+
+def _check_arguments(
+    against: Model | None,
+    texts: Sequence[Text] | None,
+    task: str | None,
+    data: str | Path | None,
+    split: str | None,
+    batch_size: int,
+) -> None:
+    if isinstance(texts, str):
+        raise OctavoError("texts is a single string; give a list of texts, such as read_texts returns.")
+    if batch_size < 1:
+        raise OctavoError(f"batch_size is {batch_size}; it must be at least 1.")
+    if task is None and (data is not None or split is not None):
+        raise OctavoError("data and split belong to a task; name the task as well, such as glue/rte.")
+    if task is not None and (against is not None or texts is not None):
+        raise OctavoError("A task brings its own texts; give either a task, or against and texts.")
+    if task is None and (against is None or texts is None):
+        raise OctavoError("Give against and texts for fidelity, or a task such as glue/rte.")
+
+
+def _check_comparable(model: Model, against: Model) -> None:
+    if model.head != against.head:
+        raise ModelError(
+            f"{model.name} has the head {model.head}, {against.name} {against.head}; "
+            "fidelity compares models with the same head."
+        )
+    missing = [name for name in against.inputs if name not in model.inputs]
+    if missing:
+        raise ModelError(
+            f"{against.name} reads {', '.join(missing)}, which {model.name} has not; "
+            "fidelity compares models that read the same inputs."
+        )
+    sizes = [getattr(each.config, "vocab_size", None) for each in (model, against)]
+    if sizes[0] != sizes[1]:
+        raise ModelError(
+            f"{model.name} has {sizes[0]} token ids, {against.name} {sizes[1]}; "
+            "fidelity compares models with the same tokenizer."
+        )
+
+
+def _check_head(model: Model, name: str, task: GlueTask) -> None:
+    if name in SIMILARITY:
+        if model.head != "encoder":
+            raise ModelError(f"{name} needs a bare encoder; {model.name} has a {model.head} head.")
+        return
+    count = getattr(model.config, "num_labels", None)
+    if model.head == "sequence-classification" and count in (None, task.outputs):
+        return
+    has = f"a {model.head} head with {count} labels" if model.head != "encoder" else "no head"
+    kind = "1 label (regression)" if task.regression else f"{task.outputs} labels"
+    raise ModelError(
+        f"{name} needs a sequence-classification head with {kind}; {model.name} has {has}. "
+        "Fine-tune it on the task first, or choose another model."
+    )
+
+
+def _with_embedding(
+    model: Model, batch: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    extra = {EMBEDDING: model.embed(batch, outputs)} if model.head == "encoder" else {}
+    return {**outputs, **extra}
+
+
+def _logits(
+    model: Model, examples: Examples, task: GlueTask, batch_size: int, progress: Progress | None
+) -> NDArray[np.float64]:
+    """Return the logits (n, outputs) in the order of the examples."""
+    logits = np.full((len(examples), task.outputs), np.nan)
+    for indices, _, outputs in run(model, examples.texts, batch_size, progress):
+        logits[indices] = outputs["logits"].detach().double().cpu().numpy()
+    if not np.isfinite(logits).all():
+        raise ModelError(f"Logits of {model.name} on {task.name} hold NaN or infinity.")
+    return logits

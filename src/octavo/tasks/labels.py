@@ -1,0 +1,44 @@
+"""Which class of a task each output of a classifier stands for."""
+
+from __future__ import annotations
+
+import warnings
+
+from octavo.errors import OctavoWarning
+from octavo.tasks.glue import GlueTask
+from octavo.tasks.model import Model
+
+
+def label_mapping(model: Model, task: GlueTask) -> tuple[int, ...] | None:
+    """Return the class in GLUE's order of each output of the model, by the names in its configuration.
+
+    None where the names say nothing (LABEL_0, ...) or are others, which is warned of: outputs then follow
+    GLUE's order. Case, spaces and hyphens in names do not matter.
+    """
+    given = getattr(model.config, "label2id", None) or {}
+    named = {_plain(name): int(index) for name, index in given.items()}
+    if task.labels is None or not named:
+        return None
+    for names in (task.labels, task.spellings):
+        mapping = _match(named, names)
+        if mapping is not None:
+            return mapping
+    if not all(name.startswith("label_") for name in named):
+        warnings.warn(
+            f"{model.name} names its labels {', '.join(named)}, {task.name} {', '.join(task.labels)}; "
+            "they are matched by index.",
+            OctavoWarning,
+            stacklevel=2,
+        )
+    return None
+
+
+def _match(named: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...] | None:
+    classes = {named[_plain(name)]: index for index, name in enumerate(names) if _plain(name) in named}
+    if len(named) != len(names) or sorted(classes) != list(range(len(names))):
+        return None
+    return tuple(classes[output] for output in range(len(names)))
+
+
+def _plain(label: object) -> str:
+    return str(label).lower().replace(" ", "_").replace("-", "_")

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from octavo.errors import CalibrationError
+from octavo.numerics import (
+    Histogram,
+    affine_from_range,
+    fake_quantize,
+    group_index,
+    mse_of_histogram,
+    mse_range,
+)
+from octavo.numerics.mse import bin_errors
+
+ONE = torch.zeros(1, dtype=torch.int64)
+
+
+def error(x: torch.Tensor, minimum: torch.Tensor, maximum: torch.Tensor, bits: int, symmetric: bool) -> float:
+    grid = affine_from_range(minimum, maximum, bits, symmetric)
+    x = x.double()
+    return (fake_quantize(x, grid.scale, grid.zero_point, grid.low, grid.high) - x).square().mean().item()
+
+
+def exhaustive(x: torch.Tensor, bits: int, symmetric: bool, parts: int) -> float:
+    """The least error of all pairs of ends, `parts` on each side of 0, by quantizing the data itself."""
+    lows = x.min().clamp(max=0) * torch.arange(1, parts + 1) / parts
+    highs = x.max().clamp(min=0) * torch.arange(1, parts + 1) / parts
+    if symmetric:
+        reach = torch.arange(1, parts + 1) / parts * x.abs().max()
+        pairs = list(zip(-reach if x.min() < 0 else 0 * reach, reach, strict=True))
+    elif x.min() >= 0:
+        pairs = [(torch.tensor(0.0), high) for high in highs]
+    elif x.max() <= 0:
+        pairs = [(low, torch.tensor(0.0)) for low in lows]
+    else:
+        pairs = list(product(lows, highs))
+    return min(error(x, low, high, bits, symmetric) for low, high in pairs)
+
+
+def sample(kind: str) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(1, 20_000, generator=generator)
+    outliers = torch.randint(0, 20_000, (20,), generator=generator)
+    if kind == "outliers":
+        x[0, outliers] *= 8
+    elif kind == "skewed":
+        x = x.exp() - 0.5
+    elif kind == "one-sided outliers":
+        x[0, outliers] += 12
+    elif kind == "positive":
+        x = x.square()
+    elif kind == "negative":
+        x = -x.square()
+    elif kind == "uniform":
+        x = torch.rand(1, 20_000, generator=generator) * 3 - 1
+    return x
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("kind", ["gaussian", "outliers", "skewed", "positive", "uniform"])
+def test_symmetric_range_is_within_one_per_cent_of_exhaustive_search(kind: str, bits: int) -> None:
+    x = sample(kind)
+    assert error(x, *mse_range(x, ONE, bits, True), bits, True) <= 1.01 * exhaustive(x, bits, True, 100)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize(
+    "kind", ["gaussian", "outliers", "one-sided outliers", "skewed", "positive", "negative", "uniform"]
+)
+def test_asymmetric_range_is_within_one_per_cent_of_exhaustive_search(kind: str, bits: int) -> None:
+    x = sample(kind)
+    assert error(x, *mse_range(x, ONE, bits, False), bits, False) <= 1.01 * exhaustive(x, bits, False, 24)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_sixteen_bits_are_no_worse_than_the_full_range(symmetric: bool) -> None:
+    x = sample("outliers")
+    full = error(x, x.min(), x.max(), 16, symmetric)
+    assert error(x, *mse_range(x, ONE, 16, symmetric), 16, symmetric) <= 1.01 * full
+
+
+def test_bin_errors_equal_numerical_integration() -> None:
+    scale, zero_point = torch.tensor([0.11, 0.03], dtype=torch.float64), torch.tensor([2.0, 7.0]).double()
+    edges = torch.linspace(-1, 1, 9, dtype=torch.float64)
+    x = (torch.arange(80_000, dtype=torch.float64) + 0.5) / 40_000 - 1
+    for row, (s, z) in zip(
+        bin_errors(edges, scale, zero_point, 15), zip(scale, zero_point, strict=True), strict=True
+    ):
+        expected = (fake_quantize(x, s, z, 0, 15) - x).square().view(8, -1).mean(dim=1)
+        torch.testing.assert_close(row, expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_groups_are_searched_independently(symmetric: bool) -> None:
+    kinds = ("gaussian", "positive", "negative", "outliers")
+    x = torch.cat([sample(kind) * 10.0**number for number, kind in enumerate(kinds)])
+    together = Histogram(torch.arange(4))
+    together.observe(x)
+    minimum, maximum = mse_of_histogram(together, 4, symmetric, signed=True)
+    for group in range(4):
+        alone = Histogram(ONE)
+        alone.observe(x[group : group + 1])
+        low, high = mse_of_histogram(alone, 4, symmetric, signed=True)
+        assert (minimum[group].item(), maximum[group].item()) == pytest.approx((low.item(), high.item()))
+
+
+@given(st.permutations(range(6)))
+@settings(max_examples=5)
+def test_one_group_is_per_tensor_and_a_group_per_channel_is_per_embedding(order: list[int]) -> None:
+    x = torch.randn(6, 500, generator=torch.Generator().manual_seed(0)) * torch.arange(1, 7).unsqueeze(1)
+    for groups, reference in ((1, (x.view(1, -1), ONE)), (6, (x, torch.arange(6)))):
+        index = group_index(6, groups, torch.tensor(order))
+        expected_index = group_index(6, groups) if groups == 6 else torch.zeros(6, dtype=torch.int64)
+        for ours, expected in zip(mse_range(x, index, 4, True), mse_range(*reference, 4, True), strict=True):
+            assert torch.equal(ours[index], expected[expected_index])
+
+
+def test_chunks_of_groups_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(10, 300, generator=torch.Generator().manual_seed(0)).abs()
+    x[9] *= -1  # a sign that only the last chunk sees must still reach the others
+    index = group_index(10, 5)
+    whole = mse_range(x, index, 4, True)
+    monkeypatch.setattr("octavo.numerics.mse.GROUPS_AT_ONCE", 2)
+    assert all(torch.equal(a, b) for a, b in zip(mse_range(x, index, 4, True), whole, strict=True))
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_zeros_have_the_empty_range(symmetric: bool) -> None:
+    x = torch.cat([torch.zeros(1, 50), torch.randn(1, 50)])
+    minimum, maximum = mse_range(x, torch.arange(2), 8, symmetric)
+    assert (minimum[0].item(), maximum[0].item()) == (0, 0)
+    assert minimum[1] < 0 < maximum[1]
+
+
+@given(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=12), st.integers(2, 16), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_any_data_gives_a_finite_range_around_zero(values: list[float], bits: int, symmetric: bool) -> None:
+    minimum, maximum = mse_range(torch.tensor([values]), ONE, bits, symmetric, candidates=20)
+    assert torch.isfinite(minimum).all() and torch.isfinite(maximum).all()
+    assert minimum.item() <= 0 <= maximum.item()
+
+
+def test_no_data_is_refused() -> None:
+    with pytest.raises(CalibrationError, match="saw no data"):
+        mse_range(torch.zeros(1, 0), ONE, 8, True)

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from octavo.errors import SpecError
+from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
+from octavo.spec.granularity import Granularity, PerEmbedding, PerGroup, PerTensor
+from octavo.spec.presets import PRESETS, preset_names, recipe
+from octavo.spec.recipe import Recipe
+from octavo.spec.tensor import TensorSpec
+from octavo.spec.yaml import dump_recipe, parse_recipe
+
+FFN = ["layers.11.ffn_input", "layers.11.ffn_output", "layers.11.ffn_residual"]
+
+
+def activation(name: str, site: str) -> TensorSpec:
+    spec = recipe(name).spec(site, "activation")
+    assert spec is not None
+    return spec
+
+
+def weight(name: str, site: str) -> TensorSpec:
+    spec = recipe(name).spec(site, "weight")
+    assert spec is not None
+    return spec
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_survives_yaml_and_says_which_table_it_is(name: str) -> None:
+    preset = recipe(name)
+    assert preset.name == name
+    assert "table" in preset.description and "\n" not in preset.description
+    assert parse_recipe(dump_recipe(preset)) == preset
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_weights_are_symmetric_and_low_bits_use_the_mse(name: str) -> None:
+    for site in ("layers.0.query.weight", "embeddings.token.weight"):
+        spec = recipe(name).spec(site, "weight")
+        if spec is not None:
+            assert spec.symmetric
+            assert spec.granularity == PerTensor()
+            assert spec.estimator == (Mse() if spec.bits < 8 else MinMax())
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "activations"),
+    [
+        ("w8a8", 8, 8),
+        ("w32a8", None, 8),
+        ("w8a32", 8, None),
+        ("w6a32", 6, None),
+        ("w4a32", 4, None),
+    ],
+)
+def test_names_say_the_bits(name: str, weights: int | None, activations: int | None) -> None:
+    preset = recipe(name)
+    assert (preset.weights and preset.weights.bits) == weights
+    assert (preset.activations and preset.activations.bits) == activations
+    if preset.activations is not None:
+        assert not preset.activations.symmetric
+        assert preset.activations.estimator == RunningMinMax(momentum=0.9)
+
+
+@pytest.mark.parametrize("site", FFN)
+def test_mixed_precision_keeps_the_three_ffn_tensors_in_16_bits(site: str) -> None:
+    assert activation("w8a8-mp", site).bits == 16
+    assert activation("w8a8-mp", "layers.11.layer_output").bits == 8
+    assert activation("w8a8-mp", "logits").bits == 8
+
+
+def test_the_sts_b_variant_widens_the_output_too() -> None:
+    assert activation("w8a8-mp-output", "pooler") == TensorSpec(bits=16, estimator=RunningMinMax())
+    assert activation("w8a8-mp-output", "logits") == TensorSpec(bits=16, estimator=Mse())
+    assert activation("w8a8-mp-output", FFN[0]).bits == 16
+
+
+@pytest.mark.parametrize("site", FFN)
+@pytest.mark.parametrize(
+    ("name", "granularity"),
+    [
+        ("w8a8-per-embedding", PerEmbedding()),
+        ("w8a8-peg3", PerGroup(groups=3, permute=True)),
+        ("w8a8-peg6", PerGroup(groups=6, permute=True)),
+        ("w8a8-peg3-noperm", PerGroup(groups=3)),
+        ("w8a8-peg6-noperm", PerGroup(groups=6)),
+    ],
+)
+def test_finer_granularity_only_in_the_ffn(name: str, granularity: Granularity, site: str) -> None:
+    assert activation(name, site) == TensorSpec(granularity=granularity, estimator=AllMinMax())
+    assert activation(name, "layers.11.ffn_hidden") == TensorSpec(estimator=RunningMinMax())
+    assert weight(name, f"{site}.weight").granularity == PerTensor()
+
+
+@pytest.mark.parametrize(("base", "bits"), [("w8a32", 6), ("w8a32", 4), ("w8a32", 2), ("w4a32", 2)])
+def test_low_bit_embeddings_touch_the_token_table_only(base: str, bits: int) -> None:
+    name = f"{base}-e{bits}"
+    assert weight(name, "embeddings.token.weight") == TensorSpec(bits=bits, symmetric=True, estimator=Mse())
+    assert weight(name, "embeddings.position.weight") == recipe(base).weights
+
+
+def test_q8bert_is_dynamic_symmetric_and_leaves_norms_and_attention_products_in_float() -> None:
+    preset = recipe("q8bert")
+    assert preset.placement == "linear-inputs"
+    assert preset.activations == TensorSpec(symmetric=True, dynamic=True)
+    assert preset.spec("embeddings.norm.weight", "weight", "norm_weight") is None
+    assert preset.spec("layers.0.attention_probs", "activation", "attention_probs") is None
+    assert preset.spec("layers.0.ffn_hidden", "activation", "ffn_hidden") == preset.activations
+
+
+def test_a_path_to_yaml_is_read(tmp_path: Path) -> None:
+    expected = recipe("w8a8")
+    for name in ("mine.yaml", "mine.YML", "without-suffix"):
+        path = tmp_path / name
+        path.write_text(dump_recipe(expected), encoding="utf-8")
+        assert recipe(path) == recipe(str(path)) == expected
+
+
+def test_a_missing_yaml_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"^no recipe file at .*absent.yaml; check the path$"):
+        recipe(tmp_path / "absent.yaml")
+
+
+def test_an_unknown_name_lists_the_nearest() -> None:
+    with pytest.raises(SpecError, match=r"^no preset 'w8a8-peg' and no such file; did you mean 'w8a8-peg6'"):
+        recipe("w8a8-peg")
+
+
+def test_a_name_like_no_other_lists_all_presets() -> None:
+    with pytest.raises(SpecError, match=f"; presets are {', '.join(PRESETS)}$"):
+        recipe("zzzz")
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="and no such file"):
+        recipe(tmp_path)
+
+
+def test_presets_are_recipes_in_the_order_of_the_paper() -> None:
+    assert preset_names()[:3] == ("w8a8", "w32a8", "w8a32")
+    assert all(isinstance(preset, Recipe) for preset in PRESETS.values())
