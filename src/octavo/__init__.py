@@ -17,9 +17,9 @@ from octavo.spec import CrossEntropy as CrossEntropy
 from octavo.spec import MinMax as MinMax
 from octavo.spec import Mse as Mse
 from octavo.spec import Override as Override
+from octavo.spec import Percentile as Percentile
 from octavo.spec import PerChannel as PerChannel
 from octavo.spec import PerEmbedding as PerEmbedding
-from octavo.spec import Percentile as Percentile
 from octavo.spec import PerGroup as PerGroup
 from octavo.spec import PerTensor as PerTensor
 from octavo.spec import PerToken as PerToken
@@ -30,9 +30,10 @@ from octavo.spec.presets import recipe as recipe
 from octavo.versions import __version__ as __version__
 
 if TYPE_CHECKING:
+    from octavo.diagnose import diagnose as diagnose
     from octavo.graph import Encoder as Encoder
     from octavo.graph import QuantizedEncoder as QuantizedEncoder
-    from octavo.graph import load as load
+    from octavo.graph.load import load as load
     from octavo.methods import quantize as quantize
     from octavo.tasks.evaluate import evaluate as evaluate
 
@@ -41,6 +42,7 @@ _LAZY = {
     "Encoder": "octavo.graph",
     "QuantizedEncoder": "octavo.graph",
     "load": "octavo.graph",
+    "diagnose": "octavo.diagnose",
     "quantize": "octavo.methods",
     "evaluate": "octavo.tasks.evaluate",
 }

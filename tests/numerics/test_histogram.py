@@ -117,3 +117,9 @@ def test_many_groups_get_fewer_bins() -> None:
 def test_power_of_two_is_exact() -> None:
     exponents = torch.tensor([-120, -1, 0, 1, 128])
     assert power_of_two(exponents).tolist() == [2.0**e for e in exponents.tolist()]
+
+
+def test_a_tiny_negative_number_stays_negative_beside_a_huge_one() -> None:
+    counts = histogram_of(torch.tensor([[-4.5e-24, 3.7e22]])).counts[0]
+    # R = 2^75 = 3.78e22 in 16 bins: 3.7e22 is 7.8 bins above the middle one, the other just below it.
+    assert counts.nonzero().flatten().tolist() == [7, 15]

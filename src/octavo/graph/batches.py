@@ -24,10 +24,14 @@ def from_texts(
     batch_size: int,
     max_length: int,
     pad: bool,
+    order: Sequence[int] | None = None,
 ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-    """Yield (places of the texts, batch), shortest first; without `pad` a batch holds texts of one length only."""
+    """Yield (places of the texts, batch), shortest first or in the `order` given.
+
+    Without `pad` a batch holds texts of one length only.
+    """
     tokens = tokenize(tokenizer, texts, max_length)
-    order = sorted(range(len(tokens)), key=lambda place: len(tokens[place]["input_ids"]))
+    order = order or sorted(range(len(tokens)), key=lambda place: len(tokens[place]["input_ids"]))
     padding = {"input_ids": tokenizer.pad_token_id or 0}
     group: list[int] = []
     for place in order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -106,7 +107,7 @@ def _graph_module(
     exported: torch.export.ExportedProgram, inputs: Sequence[str], paths: Mapping[int, str]
 ) -> fx.GraphModule:
     """A plain GraphModule with the model's own parameter names (`paths`, by identity) and the given input names."""
-    lifted = exported.module(check_guards=False)
+    lifted = _unlifted(exported)
     root = nn.Module()
     graph = lifted.graph
     for node in list(graph.nodes):
@@ -122,6 +123,12 @@ def _graph_module(
     _flatten_output(graph)
     graph.set_codegen(fx.graph.CodeGen())
     return fx.GraphModule(root, graph)
+
+
+def _unlifted(exported: torch.export.ExportedProgram) -> nn.Module:
+    """The program as a module, without the input checks that newer versions of torch add to it."""
+    options = inspect.signature(exported.module).parameters
+    return exported.module(**({"check_guards": False} if "check_guards" in options else {}))
 
 
 def _flatten_output(graph: fx.Graph) -> None:
@@ -179,7 +186,16 @@ def _dropout_as_modules(graph: fx.GraphModule) -> None:
 
 
 def move(graph: fx.GraphModule, device: torch.device) -> None:
-    """Move parameters to `device` and with them the devices that export wrote into the operations."""
+    """Move parameters to `device` and with them the devices that export wrote into the operations.
+
+    A graph that shares its parameters gets its own on the new device; the others stay where they are.
+    """
+    moved: dict[nn.Parameter, nn.Parameter] = {}
+    for module in graph.modules():
+        for name, old in module.named_parameters(recurse=False, remove_duplicate=False):
+            if old.device != device:
+                new = moved.setdefault(old, nn.Parameter(old.detach().to(device), old.requires_grad))
+                module.register_parameter(name, new)
     graph.to(device)
     for node in graph.graph.nodes:
         node.args = fx.node.map_aggregate(node.args, lambda value: device if isinstance(value, torch.device) else value)

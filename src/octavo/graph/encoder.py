@@ -78,11 +78,19 @@ class Encoder:
         return tuple(tensor.to(self.device) for tensor in found)
 
     def batches(
-        self, texts: Sequence[Text], batch_size: int = 32, max_length: int | None = None, pad: bool = True
+        self,
+        texts: Sequence[Text],
+        batch_size: int = 32,
+        max_length: int | None = None,
+        pad: bool = True,
+        order: Sequence[int] | None = None,
     ) -> Iterator[tuple[list[int], Batch]]:
-        """Batches of texts of similar length, each with the texts' places; `pad=False` batches only equal lengths."""
+        """Batches of texts of similar length, each with the texts' places.
+
+        `pad=False` batches only equal lengths; `order` lists the texts' places in another order than by length.
+        """
         length = min(max_length or self.max_length, self.max_length)
-        return batches.from_texts(self._tokenizer(), texts, self.inputs, batch_size, length, pad)
+        return batches.from_texts(self._tokenizer(), texts, self.inputs, batch_size, length, pad, order)
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:

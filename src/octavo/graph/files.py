@@ -13,9 +13,13 @@ from octavo.errors import OutputError
 
 
 @contextmanager
-def write_folder(folder: Path, force: bool = False) -> Iterator[Path]:
-    """Yield an empty folder that takes the place of `folder` when the block succeeds and vanishes when it fails."""
-    check_output(folder, force)
+def write_folder(folder: Path, force: bool = False, marker: str | None = None) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of `folder` if the block succeeds and vanishes if it fails.
+
+    Arguments:
+        force, marker: as in `check_output`.
+    """
+    check_output(folder, force, marker)
     draft = _draft(folder)
     try:
         yield draft
@@ -33,17 +37,45 @@ def write_file(file: Path, force: bool = False) -> Iterator[Path]:
     draft = _draft(file)
     try:
         yield draft / file.name
-        os.replace(draft / file.name, file)
+        (draft / file.name).replace(file)
     except OSError as error:
         raise OutputError(f"{file} cannot be written: {error.strerror or error}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def check_output(path: Path, force: bool = False) -> None:
-    """Refuse to overwrite, before any work is done."""
-    if path.exists() and not force:
+def check_output(path: Path, force: bool = False, marker: str | None = None) -> None:
+    """Refuse to overwrite, and places where nothing can be written, before any work is done.
+
+    Arguments:
+        force: replace what is there.
+        marker: a file that every folder of this kind holds; `force` spares folders with other content.
+    """
+    try:
+        if os.path.lexists(path):
+            _check_replaceable(path, force, marker)
+        _check_writable(path)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _check_replaceable(path: Path, force: bool, marker: str | None) -> None:
+    if not force:
         raise OutputError(f"{path} exists already; choose another place or use --force to replace it")
+    foreign = marker is not None and path.is_dir() and any(path.iterdir()) and not (path / marker).is_file()
+    if foreign:
+        raise OutputError(
+            f"{path} holds other files (it has no {marker}), which --force spares; choose another place"
+        )
+
+
+def _check_writable(path: Path) -> None:
+    """Look at the nearest folder above that exists: the missing ones are made when something is written."""
+    above = next((folder for folder in path.absolute().parents if folder.exists()), path)
+    if not above.is_dir():
+        raise OutputError(f"{path} cannot be written: {above} is a file, not a folder; choose another place")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise OutputError(f"{path} cannot be written: {above} is read-only for you; choose another place")
 
 
 def _draft(path: Path) -> Path:
@@ -59,9 +91,14 @@ def _draft(path: Path) -> Path:
 def _swap(draft: Path, folder: Path) -> None:
     if folder.is_dir() and not folder.is_symlink():
         old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
-        os.replace(folder, old / folder.name)
-        os.replace(draft, folder)
-        shutil.rmtree(old, ignore_errors=True)
+        folder.replace(old / folder.name)
+        try:
+            draft.replace(folder)
+        except OSError:
+            (old / folder.name).replace(folder)
+            raise
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
     else:
         folder.unlink(missing_ok=True)
-        os.replace(draft, folder)
+        draft.replace(folder)

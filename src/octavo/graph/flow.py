@@ -9,43 +9,38 @@ those operations read, traced back past the carriers. No module name is looked a
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import fx, nn
 
-LINEAR = frozenset({"linear", "addmm", "conv1d", "conv2d"})
-MATMUL = frozenset({"matmul", "bmm", "mm", "baddbmm", "einsum"})
-NORM = frozenset({"layer_norm", "native_layer_norm", "rms_norm", "group_norm", "batch_norm"})
-SOFTMAX = frozenset({"softmax", "_softmax"})
-FUSED_ATTENTION = frozenset({"scaled_dot_product_attention"})
-SUM = frozenset({"add", "sub", "rsub"})
-PRODUCT = frozenset({"mul", "div", "multiply", "divide"})
-MASKING = SUM | {"where", "masked_fill"}
-REDUCTION = frozenset({"mean", "var", "sum", "std", "var_mean", "norm", "linalg_vector_norm"})
-SPLIT = frozenset({"split", "split_with_sizes", "chunk", "unbind", "tensor_split"})
-CARRIER = frozenset(
-    "view reshape _unsafe_view transpose permute contiguous clone dropout expand expand_as unsqueeze squeeze flatten "
-    "reshape_as unflatten select slice to _to_copy alias detach lift_fresh_copy type_as t repeat".split()
-) | frozenset(SPLIT)
-# Operations that keep a function of one tensor linear; any other makes it an activation function.
-_LINEARISH = SUM | PRODUCT | CARRIER | {"neg", "cat", "stack", "pad", "constant_pad_nd", "getitem", "gather", "index"}
+from octavo.graph.operations import CARRIER as CARRIER
+from octavo.graph.operations import (
+    CONCAT,
+    FUSED_ATTENTION,
+    LINEARISH,
+    MASKING,
+    NORM,
+    PRODUCT,
+    REDUCTION,
+    SOFTMAX,
+    SPLIT,
+    SUM,
+)
+from octavo.graph.operations import LINEAR as LINEAR
+from octavo.graph.operations import MATMUL as MATMUL
+from octavo.graph.operations import operation as operation
 
-
-def operation(node: fx.Node) -> str:
-    """The bare name of what a node computes: 'linear', 'add' (also for `add_`), 'dropout', 'getitem'."""
-    if node.op == "call_module":
-        return "dropout" if str(node.target).startswith("dropout_") else str(node.target)
-    if node.op != "call_function":
-        return node.op
-    if node.target is operator.getitem:
-        return "getitem"
-    schema = getattr(node.target, "_schema", None)
-    name = schema.name.split("::")[-1] if schema is not None else getattr(node.target, "__name__", str(node.target))
-    return name.rstrip("_") if not name.startswith("__") else name
-
+_KINDS = (
+    dict.fromkeys(LINEAR, "linear")
+    | dict.fromkeys(MATMUL, "matmul")
+    | dict.fromkeys(NORM, "norm")
+    | dict.fromkeys(SOFTMAX, "softmax")
+    | dict.fromkeys(FUSED_ATTENTION, "attention")
+    | {"embedding": "embedding"}
+)
+_JOINS = dict.fromkeys(CONCAT, "concat") | dict.fromkeys(SUM, "sum") | dict.fromkeys(PRODUCT, "product")
 
 @dataclass(eq=False)
 class Value:
@@ -72,10 +67,12 @@ class Flow:
         self.graph = graph
         self.position = {node: place for place, node in enumerate(graph.graph.nodes)}
         self.parametric: set[fx.Node] = set()  # depends on a weight: an activation
+        self.text: set[fx.Node] = set()  # depends on the token ids, not merely on how many there are
         self.masked: set[fx.Node] = set()  # carries the attention mask's fill value
         self._mask: set[fx.Node] = set()  # made from the attention mask and nothing learned
         self.source: dict[fx.Node, fx.Node] = {}
         self._flags: dict[fx.Node, frozenset[str]] = {}
+        self._pieces: dict[fx.Node, frozenset[fx.Node]] = {}  # parts of a split that a node is made from
         self.working: dict[fx.Node, str] = {}  # working operation -> kind
         for node in graph.graph.nodes:
             self._visit(node)
@@ -90,63 +87,79 @@ class Flow:
         if node.op == "placeholder":
             if node.target == "attention_mask":
                 self._mask.add(node)
-            return
-        if node.op == "get_attr":
-            # frozen tables, such as RoFormer's sinusoids, are constants of the architecture, not something learned
-            if isinstance(self.tensor(node), nn.Parameter) and self.tensor(node).requires_grad:
-                self.parametric.add(node)
-                if self.tensor(node).dim() > 1:  # a table read as an activation: relative or absolute positions
-                    self._work(node, "embedding")
-            return
-        if node.op == "output":
-            return
-        inputs = node.all_input_nodes
-        if not any(n in self.parametric for n in inputs) or not _is_float(node):
-            if any(n in self._mask for n in inputs):
-                self._mask.add(node)
+            if node.target == "input_ids":
+                self.text.add(node)
+        elif node.op == "get_attr":
+            self._visit_attribute(node)
+        elif node.op != "output":
+            self._visit_call(node)
+
+    def _visit_attribute(self, node: fx.Node) -> None:
+        tensor = self.tensor(node)
+        # frozen tables, such as RoFormer's sinusoids, are constants of the architecture, not something learned
+        if not isinstance(tensor, nn.Parameter) or not tensor.requires_grad:
             return
         self.parametric.add(node)
-        self._classify(node)
+        if sum(size > 1 for size in tensor.shape) > 1:  # a table read as an activation: relative or absolute positions
+            self._work(node, "embedding")
+
+    def _visit_call(self, node: fx.Node) -> None:
+        inputs = node.all_input_nodes
+        if isinstance(_first(node), torch.Tensor) and any(n in self.text for n in inputs):
+            self.text.add(node)
+        if any(n in self.parametric for n in inputs) and _is_float(node):
+            self.parametric.add(node)
+            self._classify(node)
+        elif any(n in self._mask for n in inputs):
+            self._mask.add(node)
 
     def _classify(self, node: fx.Node) -> None:
         name = operation(node)
-        streams = [n for n in node.all_input_nodes if n in self.source]
         kind = self._kind_of_work(name, node)
         if kind is not None:
             self._work(node, kind)
             return
-        masked = [n for n in streams if n in self.masked]
-        if name in MASKING and any(n in self._mask for n in node.all_input_nodes):
+        streams = [n for n in node.all_input_nodes if n in self.source]
+        adds_mask = name in MASKING and any(n in self._mask for n in node.all_input_nodes)
+        if adds_mask or any(n in self.masked for n in streams):
             self.masked.add(node)
-        elif masked:
-            self.masked.add(node)
-        sources = {self.source[n] for n in streams}
         if name in PRODUCT and any(self._is_vector_parameter(n) for n in node.all_input_nodes):
             self._work(node, "norm")  # a norm written out: RMS norm, MobileBERT's scale and shift
-        elif len(sources) == 1:
-            self.source[node] = next(iter(sources))
-            self._flags[node] = frozenset().union(*(self._flags[n] for n in streams)) | self._new_flags(name)
+        elif len({self.source[n] for n in streams}) == 1 and not self._is_gating(name, streams):
+            self._carry(node, name, streams)
         else:
-            kinds = {"cat": "concat", "stack": "concat"} | dict.fromkeys(SUM, "sum") | dict.fromkeys(PRODUCT, "product")
-            self._work(node, kinds.get(name, "other"))
+            self._work(node, _JOINS.get(name, "other"))
 
     def _kind_of_work(self, name: str, node: fx.Node) -> str | None:
-        for names, kind in ((LINEAR, "linear"), (MATMUL, "matmul"), (NORM, "norm"), (SOFTMAX, "softmax")):
-            if name in names:
-                return kind
-        if name in FUSED_ATTENTION:
-            return "attention"
-        return "embedding" if name == "embedding" else None
+        if name in ("matmul", "mm") and self._parameters(node.args[1]):
+            return "linear"
+        return _KINDS.get(name)
 
     def _work(self, node: fx.Node, kind: str) -> None:
         self.working[node] = kind
         self.source[node] = node
         self._flags[node] = frozenset()
+        self._pieces[node] = frozenset()
+
+    def _carry(self, node: fx.Node, name: str, streams: list[fx.Node]) -> None:
+        """Take a node for a function of the one working operation its inputs come from."""
+        self.source[node] = self.source[streams[0]]
+        self._flags[node] = frozenset().union(*(self._flags[n] for n in streams)) | self._new_flags(name)
+        is_piece = name == "getitem" and operation(streams[0]) in SPLIT
+        self._pieces[node] = frozenset({node}) if is_piece else frozenset().union(*(self._pieces[n] for n in streams))
+
+    def _is_gating(self, name: str, streams: list[fx.Node]) -> bool:
+        """Whether two halves of one linear layer's output are multiplied, one of them activated (a gated FFN)."""
+        if name not in PRODUCT or len(streams) != 2:
+            return False
+        first, second = (self._pieces[n] for n in streams)
+        activated = any("nonlinear" in self._flags[n] for n in streams)
+        return activated and bool(first) and bool(second) and not first & second
 
     def _new_flags(self, name: str) -> frozenset[str]:
         if name in REDUCTION:
             return frozenset({"norm"})
-        return frozenset() if name in _LINEARISH else frozenset({"nonlinear"})
+        return frozenset() if name in LINEARISH else frozenset({"nonlinear"})
 
     # -- second pass: what the working operations read ---------------------------------------------------------------
 
@@ -239,18 +252,20 @@ class Flow:
         place = {"linear": 1, "embedding": 0, "norm": 2}.get(self.working[node])
         if operation(node) == "addmm":
             place = 2
-        if place is None or place >= len(node.args) or not isinstance(node.args[place], fx.Node):
+        if place is None or place >= len(node.args):
             return []
-        weight = self._parameter(node.args[place])  # type: ignore[arg-type]
-        return [weight] if weight is not None else []
+        return [n for n in self._parameters(node.args[place]) if self.tensor(n).numel()]
 
-    def _parameter(self, node: fx.Node) -> fx.Node | None:
-        """The parameter behind a chain of carriers, or None where the weight is itself computed."""
-        while node.op != "get_attr":
-            if operation(node) not in CARRIER:
-                return None
-            node = node.all_input_nodes[0]
-        return node
+    def _parameters(self, start: object) -> list[fx.Node]:
+        """The parameters that a weight is, or is put together from; none where it is itself computed."""
+        if not isinstance(start, fx.Node):
+            return []
+        if start.op == "get_attr":
+            return [start] if start in self.parametric else []
+        if operation(start) not in CARRIER | CONCAT:
+            return []
+        parts = [self._parameters(n) for n in start.all_input_nodes]
+        return [n for part in parts for n in part] if all(parts) else []
 
     def _collect_ancestors(self) -> None:
         reads: dict[fx.Node, list[Value]] = {}
@@ -280,10 +295,14 @@ class Flow:
         return node.op == "get_attr" and node in self.parametric and self.tensor(node).dim() == 1
 
 
-def _is_float(node: fx.Node) -> bool:
+def _first(node: fx.Node) -> object:
+    """What a node gives, or the first of several."""
     value = node.meta.get("val")
-    if isinstance(value, list | tuple):
-        value = value[0]
+    return value[0] if isinstance(value, list | tuple) and value else value
+
+
+def _is_float(node: fx.Node) -> bool:
+    value = _first(node)
     return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
-from octavo.errors import CalibrationError, SiteError, SpecError, did_you_mean
+from octavo.errors import CalibrationError, ModelError, SiteError, SpecError, did_you_mean
 from octavo.graph.encoder import Encoder
-from octavo.graph.flow import CARRIER, operation
+from octavo.graph.flow import CARRIER, FUSED_ATTENTION, LINEAR, MATMUL, operation
 from octavo.graph.quantizer import Quantizer, State
 from octavo.graph.sites import Site, in_placement
 from octavo.spec import Recipe
@@ -30,12 +30,16 @@ class QuantizedEncoder(Encoder):
         recipe: what was asked for.
         quantizers: the quantizer of every covered site, by name, weights included.
         provenance: where the ranges come from (calibration texts, seed), for `octavo.json`.
+        transforms: rewrites of the graph that were applied, in order, so that loading can apply them again.
+        group_index: (width,) the group of every channel, for the sites that a split cut into pieces.
     """
 
     recipe: Recipe
     quantizers: dict[str, Quantizer]
     provenance: dict[str, Any] = field(default_factory=dict)
     sites: tuple[tuple[Site, ...], tuple[Site, ...]]
+    transforms: tuple[str, ...] = ()
+    group_index: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def activation_sites(self) -> tuple[Site, ...]:
@@ -96,9 +100,12 @@ def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:
     Weight ranges are found at once, activation ranges by calibration. Patterns and roles that match nothing, and
     recipes that quantize nothing here, are errors.
     """
+    if isinstance(encoder, QuantizedEncoder):
+        raise ModelError(f"{encoder.name} is quantized already; quantize the float model it was made from")
     activations = in_placement(encoder.activation_sites, recipe.placement)
     _check_recipe(encoder, recipe, activations)
     graph = fx.GraphModule(encoder.graph, deepcopy(encoder.graph.graph))
+    _own_dropouts(graph)
     quantizers: dict[str, Quantizer] = {}
     for site in (*activations, *encoder.weight_sites):
         spec = recipe.spec(site.name, site.kind, site.role)
@@ -106,7 +113,7 @@ def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:
             quantizers[site.name] = Quantizer(site, spec)
     if not quantizers:
         raise SpecError(f"recipe {recipe.name!r} quantizes nothing in {encoder.name}; look at `octavo sites`")
-    _insert(graph, quantizers)
+    _insert(graph, quantizers, products_only=recipe.placement == "linear-inputs")
     model = QuantizedEncoder(
         **encoder.parts() | {"graph": graph},
         recipe=recipe,
@@ -115,6 +122,14 @@ def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:
     )
     graph.to(encoder.device)
     return model
+
+
+def _own_dropouts(graph: fx.GraphModule) -> None:
+    """Copy the dropout modules: `train()` of the quantized model must not switch those of the float one."""
+    for node in graph.graph.nodes:
+        if node.op == "call_module":
+            setattr(graph, str(node.target), deepcopy(graph.get_submodule(str(node.target))))
+    graph.eval()
 
 
 def fix_weights(model: QuantizedEncoder) -> None:
@@ -146,7 +161,11 @@ def _check_recipe(encoder: Encoder, recipe: Recipe, activations: tuple[Site, ...
             )
 
 
-def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer]) -> None:
+def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer], products_only: bool) -> None:
+    """Put every quantizer behind its site; with `products_only` linear layers and matrix products alone read it.
+
+    An integer kernel quantizes what it reads; a residual sum beside it goes on in float.
+    """
     nodes = {node.name: node for node in graph.graph.nodes}
     attributes: dict[str, list[fx.Node]] = {}
     for node in graph.graph.nodes:
@@ -159,19 +178,42 @@ def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer]) -> None:
         holder.add_module(label, quantizer)
         site = quantizer.site
         places = [nodes[site.targets[0]]] if site.kind == "activation" else [n for t in site.targets for n in attributes[t]]
+        if products_only and site.kind == "activation":
+            places = [_last_carrier(places[0])]
         for node in places:
-            _insert_after(graph, node, f"{_HOLDER}.{label}")
+            readers = [user for user in node.users if _only_products_read(user)] if products_only else []
+            _insert_after(graph, node, f"{_HOLDER}.{label}", readers or list(node.users))
         quantizer.inplace = site.kind == "activation" and _owns_its_memory(places[0])
     graph.recompile()
 
 
-def _insert_after(graph: fx.GraphModule, node: fx.Node, target: str) -> None:
+def _insert_after(graph: fx.GraphModule, node: fx.Node, target: str, readers: Sequence[fx.Node]) -> None:
     with graph.graph.inserting_after(node):
         call = graph.graph.call_module(target, (node,))
     call.meta = dict(node.meta)
-    node.replace_all_uses_with(call, delete_user_cb=lambda user: user is not call)
+    for reader in readers:
+        reader.replace_input_with(node, call)
+
+
+def _last_carrier(node: fx.Node) -> fx.Node:
+    """Behind dropout, which a sum and a linear layer may both read."""
+    while len(node.users) == 1 and operation(next(iter(node.users))) == "dropout":
+        node = next(iter(node.users))
+    return node
+
+
+def _only_products_read(node: fx.Node) -> bool:
+    """Whether a reader is a product, or carries the tensor on to products alone."""
+    name = operation(node)
+    if name in LINEAR | MATMUL | FUSED_ATTENTION:
+        return True
+    return name in CARRIER and bool(node.users) and all(_only_products_read(user) for user in node.users)
 
 
 def _owns_its_memory(node: fx.Node) -> bool:
     """Whether a node makes a tensor of its own that only its quantizer reads, so that it may be overwritten."""
-    return len(node.users) == 1 and node.op == "call_function" and operation(node) not in CARRIER | {"getitem"}
+    if len(node.users) != 1 or node.op != "call_function" or operation(node) in CARRIER | {"getitem"}:
+        return False
+    schema = getattr(node.target, "_schema", None)
+    # `add_` and views say in their schema that their result is (part of) an argument
+    return schema is not None and all(result.alias_info is None for result in schema.returns)

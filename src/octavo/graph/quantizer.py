@@ -10,9 +10,20 @@ from torch import Tensor, nn
 from octavo.errors import CalibrationError, SpecError
 from octavo.graph.ranges import Layout, make_estimator
 from octavo.graph.sites import Site
-from octavo.numerics import Affine, RangeEstimator, affine_from_range, broadcast, by_channel, fake_quantize, quantize
-from octavo.numerics.learned import learned_fake_quantize
-from octavo.spec import CrossEntropy, TensorSpec
+from octavo.numerics import (
+    Affine,
+    RangeEstimator,
+    affine_from_range,
+    broadcast,
+    by_channel,
+    fake_quantize,
+    min_max,
+    quantize,
+)
+from octavo.numerics.affine import SMALLEST_SCALE
+from octavo.numerics.learned import learned_fake_quantize, zero_point_of
+from octavo.numerics.straight_through import straight_through
+from octavo.spec import CrossEntropy, PerToken, TensorSpec
 
 
 class State(Enum):
@@ -38,6 +49,7 @@ class Quantizer(nn.Module):
     zero_point: Tensor
     index: Tensor
     constant: Tensor | None
+    limits: Tensor | None
 
     def __init__(self, site: Site, spec: TensorSpec) -> None:
         super().__init__()
@@ -52,12 +64,15 @@ class Quantizer(nn.Module):
         self.register_buffer("constant", None, persistent=False)
         self.log_scale: nn.Parameter | None = None
         self.shift: nn.Parameter | None = None
+        self.register_buffer("limits", None)
+        self.momentum: float | None = None
+        self.gradient_scaling = False
         self.set_layout(Layout.of(site, spec))
 
     def set_layout(self, layout: Layout) -> None:
         """Group the channels anew (a permutation was found) and forget what was observed."""
         self.axis = layout.axis
-        self.register_buffer("index", layout.index)
+        self.register_buffer("index", layout.index.to(self.scale.device))
         self._estimator = None
 
     @property
@@ -73,14 +88,15 @@ class Quantizer(nn.Module):
         if self.state is State.OBSERVE:
             self.observe(x)
             return x
-        if self.constant is not None:
+        if self.constant is not None and not self.training:
             return self.constant
         if self.state is State.LEARN:
             return self._learned(x)
         affine = self._dynamic_affine(x) if self.spec.dynamic else self.affine()
         scale, zero_point = self._spread(affine, x.dim())
-        inplace = self.inplace and not torch.is_grad_enabled()
-        return fake_quantize(x, scale, zero_point, affine.low, affine.high, inplace=inplace)
+        if torch.is_grad_enabled() and x.requires_grad:  # the gradient of rounding is zero; pass it straight through
+            return straight_through(x, scale, zero_point, affine.low, affine.high)
+        return fake_quantize(x, scale, zero_point, affine.low, affine.high, inplace=self.inplace)
 
     def affine(self) -> Affine:
         """The static grid, one entry per group."""
@@ -144,25 +160,41 @@ class Quantizer(nn.Module):
         self.low, self.high = affine.low, affine.high
 
     def _dynamic_affine(self, x: Tensor) -> Affine:
-        """The grid of this very tensor; per token it has one entry per position."""
-        if self.axis is None and self.index.numel() == 0:  # per token
-            minimum, maximum = x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)
-        else:
-            estimator = make_estimator(self.spec, self.index)
-            estimator.observe(by_channel(x, self.axis))
-            minimum, maximum = estimator.range()
+        """The grid of this very tensor; per token it has one entry per position, (..., 1)."""
+        per_token = isinstance(self.spec.granularity, PerToken)
+        rows = x.detach().reshape(-1, x.shape[-1]) if per_token else by_channel(x.detach(), self.axis)
+        index = torch.arange(len(rows), device=x.device) if per_token else self.index
+        estimator = make_estimator(self.spec, index)
+        estimator.observe(rows)
+        try:
+            ends = estimator.range()
+        except CalibrationError as error:
+            raise CalibrationError(f"{self.site.name}: {error}") from error
+        minimum, maximum = (end.reshape(*x.shape[:-1], 1) for end in ends) if per_token else ends
         return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric, signed=self.spec.symmetric)
 
     # -- learning ----------------------------------------------------------------------------------------------------
 
-    def learn(self) -> None:
-        """Make scale and (if the spec is asymmetric) zero-point trainable; log-scale keeps the scale positive."""
+    def learn(self, *, trainable: bool = True, momentum: float | None = None, gradient_scaling: bool = False) -> None:
+        """Quantize with straight-through rounding; scale and (if the spec is asymmetric) zero-point take gradients.
+
+        Arguments:
+            trainable: False keeps the range as it is while gradients pass.
+            momentum: follow the minimum and maximum of the tensors in training instead of learning; 0 takes the
+                range of the last tensor.
+            gradient_scaling: divide the range's gradients by sqrt(members * high), as LSQ does.
+        """
         if self.spec.dynamic:
             raise SpecError(f"{self.site.name}: dynamic ranges cannot be learned; use a static spec")
+        self.end_learning()  # go on from what was learned before
         affine = self.affine()
-        self.log_scale = nn.Parameter(affine.scale.log())
+        learns = trainable and momentum is None
+        self.log_scale = nn.Parameter(affine.scale.log(), requires_grad=learns)
         if not self.spec.symmetric:
-            self.shift = nn.Parameter(affine.zero_point.to(affine.scale.dtype))
+            share = affine.zero_point.to(affine.scale.dtype) / (self.high - self.low)
+            self.shift = nn.Parameter(share, requires_grad=learns)
+        self.gradient_scaling, self.momentum = gradient_scaling, momentum
+        self.limits = None if momentum is None else self._ends(affine)
         self.constant = None
         self.state = State.LEARN
 
@@ -171,21 +203,40 @@ class Quantizer(nn.Module):
         if self.log_scale is None:
             return
         with torch.no_grad():
-            shift = self.zero_point if self.shift is None else self.shift.round().clamp(self.low, self.high).int()
-            self.set_affine(Affine(scale=self.log_scale.exp(), zero_point=shift, low=self.low, high=self.high))
-        self.log_scale = self.shift = None
+            zero = self.zero_point
+            if self.shift is not None:
+                zero = torch.as_tensor(zero_point_of(self.shift, self.low, self.high)).int()
+            scale = self.log_scale.detach().exp().clamp(min=SMALLEST_SCALE)
+            self.set_affine(Affine(scale=scale, zero_point=zero, low=self.low, high=self.high))
+        self.log_scale = self.shift = self.limits = None
 
     def _learned(self, x: Tensor) -> Tensor:
         assert self.log_scale is not None
-        scale = self.log_scale.exp()
-        shift = self.shift if self.shift is not None else self.zero_point.to(scale.dtype)
-        return learned_fake_quantize(
-            x,
-            broadcast(scale[self.index], x.dim(), self.axis),
-            broadcast(shift[self.index], x.dim(), self.axis),
-            self.low,
-            self.high,
-        )
+        if self.limits is not None and self.training:
+            self._follow(x.detach())
+        log_scale, shift = self.log_scale, self.shift
+        if self.axis is not None:
+            log_scale = broadcast(log_scale[self.index], x.dim(), self.axis)
+            shift = None if shift is None else broadcast(shift[self.index], x.dim(), self.axis)
+        factor = (x.numel() / self.log_scale.numel() * self.high) ** -0.5 if self.gradient_scaling else 1.0
+        return learned_fake_quantize(x, log_scale, shift, self.low, self.high, factor)
+
+    def _ends(self, affine: Affine) -> Tensor:
+        """Minimum and maximum of a grid, (2, groups)."""
+        low, high = affine.low - affine.zero_point, affine.high - affine.zero_point
+        return torch.stack((low * affine.scale, high * affine.scale))
+
+    def _follow(self, x: Tensor) -> None:
+        """Move the range towards that of a tensor; nothing here waits for the device."""
+        assert self.limits is not None and self.momentum is not None and self.log_scale is not None
+        with torch.no_grad():
+            seen = torch.stack(min_max(by_channel(x, self.axis), self.index, self.log_scale.numel()))
+            self.limits.lerp_(seen, 1 - self.momentum)
+            signed = self.low < 0
+            affine = affine_from_range(*self.limits, self.spec.bits, self.spec.symmetric, signed=signed)
+            self.log_scale.copy_(affine.scale.log())
+            if self.shift is not None:
+                self.shift.copy_(affine.zero_point / (self.high - self.low))
 
     def extra_repr(self) -> str:
         return f"{self.site.name}, {self.spec.bits} bits, {self.state.value}"

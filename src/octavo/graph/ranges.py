@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from octavo import numerics, spec as specs
+from octavo import numerics
+from octavo import spec as specs
 from octavo.errors import SpecError
 from octavo.graph.sites import Site
 from octavo.numerics import RangeEstimator, group_index
@@ -37,10 +38,14 @@ class Layout:
             case specs.PerChannel(axis=axis):
                 return Layout(axis, torch.arange(_size(site, axis, "per-channel")))
             case specs.PerEmbedding():
-                return Layout(-1, torch.arange(_size(site, -1, "per-embedding")))
-            case specs.PerGroup(groups=groups):
-                axis = 0 if site.kind == "weight" else -1
+                return Layout(site.channel_axis, torch.arange(_size(site, site.channel_axis, "per-embedding")))
+            case specs.PerGroup(groups=groups, permute=permute, at_most=at_most):
+                if permute and site.kind == "weight":
+                    raise SpecError(f"per-group: {site.name} is a weight, only activations are permuted; drop permute there")
+                axis = 0 if site.kind == "weight" else site.channel_axis
                 width = _size(site, axis, "per-group")
+                if at_most:
+                    groups = min(groups, width)
                 if groups > width:
                     raise SpecError(
                         f"per-group: {groups} groups asked for {site.name}, width {width}; use at most {width}"

@@ -36,10 +36,19 @@ class Site:
     is_linear_input: bool = False
 
     @property
+    def channel_axis(self) -> int:
+        """The axis along which an activation's embedding dimensions lie: the last, or -2 where a convolution made it.
+
+        (batch, width, length) is such a convolution's output; attention scores have four axes and no channels.
+        """
+        convolved = len(self.shape) == 3 and isinstance(self.shape[1], int) and isinstance(self.shape[2], str)
+        return -2 if self.kind == "activation" and convolved else -1
+
+    @property
     def width(self) -> int | None:
-        """The size of the last axis, or None where it varies (attention scores and probabilities)."""
-        last = self.shape[-1] if self.shape else None
-        return last if isinstance(last, int) else None
+        """The size of the channel axis, or None where it varies (attention scores and probabilities)."""
+        size = self.shape[self.channel_axis] if self.shape else None
+        return size if isinstance(size, int) else None
 
     def to_dict(self) -> dict[str, object]:
         """What `octavo sites --json` and `octavo.json` show."""
@@ -136,14 +145,15 @@ def _makers(flow: Flow, named: list[Named]) -> dict[fx.Node, str]:
     return {node: _joined(names) for node, names in made.items()}
 
 
-_ORDER = {"query": 0, "key": 1, "value": 2}
+_ORDER = {"query": 0, "key": 1, "value": 2, "ffn_gate": 0, "ffn_up": 1}
 
 
 def _joined(names: list[str]) -> str:
     prefix = names[0].rpartition(".")[0]
     if len(names) == 1 or any(name.rpartition(".")[0] != prefix for name in names):
         return names[0]
-    return ".".join(filter(None, (prefix, "_".join(name.rpartition(".")[2] for name in names))))
+    first, *rest = (name.rpartition(".")[2] for name in names)
+    return ".".join(filter(None, (prefix, "_".join([first, *(name.removeprefix("ffn_") for name in rest)]))))
 
 
 def _table_name(node: fx.Node, flow: Flow) -> str:

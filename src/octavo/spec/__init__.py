@@ -23,7 +23,14 @@ from octavo.spec.recipe import Kind as Kind
 from octavo.spec.recipe import Override as Override
 from octavo.spec.recipe import Placement as Placement
 from octavo.spec.recipe import Recipe as Recipe
+from octavo.spec.rounding import AdaRound as AdaRound
+from octavo.spec.rounding import Nearest as Nearest
+from octavo.spec.rounding import Rounding as Rounding
 from octavo.spec.tensor import TensorSpec as TensorSpec
+from octavo.spec.training import FixedRanges as FixedRanges
+from octavo.spec.training import LearnedRanges as LearnedRanges
+from octavo.spec.training import RangeTraining as RangeTraining
+from octavo.spec.training import RunningRanges as RunningRanges
 from octavo.spec.yaml import dump_recipe as dump_recipe
 from octavo.spec.yaml import load_recipe as load_recipe
 from octavo.spec.yaml import parse_recipe as parse_recipe

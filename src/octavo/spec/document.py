@@ -12,17 +12,23 @@ from octavo.spec.checks import shown
 from octavo.spec.estimator import ESTIMATORS, Estimator
 from octavo.spec.granularity import GRANULARITIES, Granularity
 from octavo.spec.recipe import Override, Recipe
+from octavo.spec.rounding import ROUNDINGS, Nearest, Rounding
 from octavo.spec.tensor import TensorSpec
+from octavo.spec.training import TRAININGS, LearnedRanges, RangeTraining
 
 VERSION = 1
 """The version of the recipe format, the value of the key `octavo`."""
 
-_TOP_KEYS = ("octavo", "name", "description", "placement", "weights", "activations", "overrides")
+_TOP_KEYS = (
+    *("octavo", "name", "description", "placement", "weights", "activations", "overrides"),
+    *("rounding", "training", "integer_functions"),
+)
 _TENSOR_KEYS = tuple(field.name for field in fields(TensorSpec))
 _OVERRIDE_KEYS = tuple(field.name for field in fields(Override))
-_NAMES: dict[type, str] = {kind: name for name, kind in (GRANULARITIES | ESTIMATORS).items()}
+_VARIANTS: dict[str, type] = {**GRANULARITIES, **ESTIMATORS, **ROUNDINGS, **TRAININGS}
+_NAMES: dict[type, str] = {kind: name for name, kind in _VARIANTS.items()}
 
-_V = TypeVar("_V", bound=Granularity | Estimator)
+_V = TypeVar("_V", bound=Granularity | Estimator | Rounding | RangeTraining)
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
@@ -39,6 +45,12 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     data["activations"] = _tensor_to_dict(recipe.activations)
     if recipe.overrides:
         data["overrides"] = [_override_to_dict(override) for override in recipe.overrides]
+    if not isinstance(recipe.rounding, Nearest):
+        data["rounding"] = _variant_to_data(recipe.rounding)
+    if recipe.training != LearnedRanges():
+        data["training"] = _variant_to_data(recipe.training)
+    if recipe.integer_functions:
+        data["integer_functions"] = True
     return data
 
 
@@ -51,12 +63,18 @@ def recipe_from_dict(data: object) -> Recipe:
     entries = top.get("overrides", [])
     if not isinstance(entries, list):
         raise SpecError(f"overrides must be a list, got {shown(entries)}")
-    texts = {key: top[key] for key in ("name", "description", "placement") if key in top}
+    plain = ("name", "description", "placement", "integer_functions")
+    texts = {key: top[key] for key in plain if key in top}
+    tables: dict[str, Mapping[str, Any]] = {"rounding": ROUNDINGS, "training": TRAININGS}
+    variants: dict[str, Any] = {
+        key: _variant(top[key], key, table) for key, table in tables.items() if key in top
+    }
     return Recipe(
         weights=_tensor(top["weights"], "weights"),
         activations=_tensor(top["activations"], "activations"),
         overrides=tuple(_override(entry, f"overrides[{i}]") for i, entry in enumerate(entries)),
         **texts,
+        **variants,
     )
 
 
@@ -80,20 +98,30 @@ def _override_to_dict(override: Override) -> dict[str, Any]:
         data["roles"] = list(override.roles)
     if override.off:
         data["off"] = True
+    if override.optional:
+        data["optional"] = True
     for field, value in override.changes().items():
         data[field] = value if isinstance(value, int) else _variant_to_data(value)
     return data
 
 
-def _variant_to_data(variant: Granularity | Estimator) -> str | dict[str, Any]:
+def _variant_to_data(variant: Granularity | Estimator | Rounding | RangeTraining) -> str | dict[str, Any]:
     """Return `per-tensor`, or `{per-group: {groups: 6}}` where there are options to write."""
     options = {
-        field.name: getattr(variant, field.name)
+        field.name: _plain(getattr(variant, field.name))
         for field in fields(variant)
-        if getattr(variant, field.name) != field.default or not isinstance(field.default, bool)
+        if getattr(variant, field.name) != field.default or not isinstance(field.default, bool | None)
     }
     name = _NAMES[type(variant)]
     return {name: options} if options else name
+
+
+def _plain(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _frozen(value: object) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_version(version: object) -> None:
@@ -160,7 +188,7 @@ def _variant(value: object, place: str, table: Mapping[str, type[_V]]) -> _V:
     required = [field.name for field in fields(variant) if field.default is MISSING]
     given = _mapping({} if options is None else options, f"{place}.{name}", known, required)
     with _at(f"{place}.{name}"):
-        return variant(**given)
+        return variant(**{key: _frozen(entry) for key, entry in given.items()})
 
 
 def _mapping(value: object, place: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Any]:

@@ -56,16 +56,19 @@ class PerGroup:
         groups: how many groups, K.
         permute: sort channels by their range first, so that outliers share a group.
         shared: one permutation per layer for all its permuted sites; False: one per tensor.
+        at_most: take as many groups as there are channels where a tensor has fewer than K; otherwise an error.
     """
 
     groups: int
     permute: bool = False
     shared: bool = True
+    at_most: bool = False
 
     def __post_init__(self) -> None:
         check_integer("groups", self.groups, 1)
         check_flag("permute", self.permute)
         check_flag("shared", self.shared)
+        check_flag("at_most", self.at_most)
         if not self.shared and not self.permute:
             raise SpecError("shared: false does nothing without a permutation; add permute: true or drop it")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from octavo.errors import SpecError, did_you_mean
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
 from octavo.spec.granularity import Granularity, PerEmbedding, PerGroup
 from octavo.spec.recipe import Override, Recipe
+from octavo.spec.rounding import AdaRound
 from octavo.spec.tensor import TensorSpec
+from octavo.spec.training import RunningRanges
 from octavo.spec.yaml import load_recipe
 
 _FFN = ("layers.*.ffn_input", "layers.*.ffn_output", "layers.*.ffn_residual")
@@ -61,12 +64,24 @@ _Q8BERT = Recipe(
     overrides=(Override(roles=("norm_weight",), off=True), Override(roles=_ATTENTION_OPERANDS, off=True)),
 )
 
+_Q8BERT_QAT = replace(
+    _Q8BERT,
+    name="q8bert-qat",
+    description="Q8BERT trained with running ranges: table 6, row Q8BERT W8A8 QAT",
+    activations=TensorSpec(bits=8, symmetric=True, estimator=RunningMinMax()),
+    training=RunningRanges(),
+)
+
 _PRESETS = (
     _preset("w8a8", "8-bit weights and activations: table 1, row W8A8", 8, _A8),
     _preset("w32a8", "8-bit activations only: table 1, row W32A8", None, _A8),
     _preset("w8a32", "8-bit weights only: table 1, row W8A32", 8, None),
     _preset("w6a32", "6-bit weights only: table 7, row W6A32 PTQ", 6, None),
     _preset("w4a32", "4-bit weights only: table 7, row W4A32 PTQ", 4, None),
+    replace(
+        _preset("w4a32-adaround", "4-bit weights, learned rounding: table 7, row W4A32 AdaRound", 4, None),
+        rounding=AdaRound(iterations=1000),
+    ),
     _preset(
         "w8a8-mp",
         "W8A8 with 16-bit FFN input, output and residual sum: table 4, row MP-PTQ*†",
@@ -146,6 +161,17 @@ _PRESETS = (
         _embedding(2),
     ),
     _Q8BERT,
+    _preset("w8a8-qat", "w8a8, trained: table 6, row W8A8 QAT", 8, _A8),
+    _preset("w4a32-qat", "4-bit weights only, trained: table 7, row W4A32 QAT", 4, None),
+    _preset("w4a8-qat", "4-bit weights, 8-bit activations, trained: table 7, row W4A8 QAT", 4, _A8),
+    _preset(
+        "w4a8-e2-qat",
+        "w4a8-qat with 2-bit token embeddings: table 7, row W4A8, 2-bit embd. QAT",
+        4,
+        _A8,
+        _embedding(2),
+    ),
+    _Q8BERT_QAT,
 )
 
 PRESETS: dict[str, Recipe] = {preset.name: preset for preset in _PRESETS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
@@ -10,7 +10,9 @@ from octavo.errors import SpecError, did_you_mean
 from octavo.spec.checks import check_flag, check_integer, check_text, check_texts, check_variant, shown
 from octavo.spec.estimator import Estimator
 from octavo.spec.granularity import Granularity
+from octavo.spec.rounding import Nearest, Rounding
 from octavo.spec.tensor import TensorSpec
+from octavo.spec.training import LearnedRanges, RangeTraining
 
 Placement = Literal["full", "linear-inputs"]
 Kind = Literal["weight", "activation"]
@@ -26,13 +28,15 @@ class Override:
     Arguments:
         sites: shell patterns of site names; `*` crosses dots, and a weight's name ends in `.weight`.
         roles: exact roles, such as `ffn_residual` or `norm_weight`.
-        off: leave these sites in float; excludes the fields below.
+        off: leave these sites in float; excludes the fields of `TensorSpec`.
+        optional: the model may lack these sites, as a bare encoder lacks `logits`; otherwise that is an error.
         bits, symmetric, granularity, estimator, dynamic: as in `TensorSpec`; None leaves them unchanged.
     """
 
     sites: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     off: bool = False
+    optional: bool = False
     bits: int | None = None
     symmetric: bool | None = None
     granularity: Granularity | None = None
@@ -43,6 +47,7 @@ class Override:
         check_texts("sites", self.sites)
         check_texts("roles", self.roles)
         check_flag("off", self.off)
+        check_flag("optional", self.optional)
         self._check_changes()
         if not self.sites and not self.roles:
             raise SpecError("an override names neither sites nor roles; say where it applies")
@@ -100,6 +105,9 @@ class Recipe:
         weights: spec of every weight; None leaves weights in float.
         activations: spec of every activation; None leaves activations in float.
         overrides: changes for some sites, applied in order.
+        rounding: how the weights choose between two grid points.
+        training: what happens to ranges in quantization-aware training.
+        integer_functions: compute GELU, softmax and LayerNorm in integers, as I-BERT does, instead of in float.
     """
 
     name: str
@@ -108,6 +116,9 @@ class Recipe:
     weights: TensorSpec | None
     activations: TensorSpec | None
     overrides: tuple[Override, ...] = ()
+    rounding: Rounding = field(default_factory=Nearest)
+    training: RangeTraining = field(default_factory=LearnedRanges)
+    integer_functions: bool = False
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
@@ -118,6 +129,9 @@ class Recipe:
         _check_base("weights", self.weights)
         _check_base("activations", self.activations)
         _check_overrides(self.overrides)
+        check_variant("rounding", self.rounding, Rounding)
+        check_variant("training", self.training, RangeTraining)
+        check_flag("integer_functions", self.integer_functions)
         if self.weights is not None and self.weights.dynamic:
             raise SpecError(
                 "weights: dynamic ranges are for activations, weights do not change; drop dynamic"
@@ -149,12 +163,15 @@ class Recipe:
         return result
 
     def patterns(self) -> tuple[str, ...]:
-        """Return every site pattern of the overrides, in order and without repetition."""
-        return tuple(dict.fromkeys(pattern for override in self.overrides for pattern in override.sites))
+        """Return every site pattern that a model must have, in order and without repetition."""
+        return tuple(dict.fromkeys(pattern for override in self._needed() for pattern in override.sites))
 
     def roles(self) -> tuple[str, ...]:
-        """Return every role that the overrides name, in order and without repetition."""
-        return tuple(dict.fromkeys(role for override in self.overrides for role in override.roles))
+        """Return every role that a model must have, in order and without repetition."""
+        return tuple(dict.fromkeys(role for override in self._needed() for role in override.roles))
+
+    def _needed(self) -> list[Override]:
+        return [override for override in self.overrides if not override.optional]
 
 
 def _check_placement(placement: object) -> None:

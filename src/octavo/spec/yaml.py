@@ -48,6 +48,9 @@ def dump_recipe(recipe: Recipe) -> str:
     data = recipe_to_dict(recipe)
     for key in ("weights", "activations"):
         data[key] = _inline(data[key])
+    for key in ("rounding", "training"):
+        if key in data:
+            data[key] = _inline(data[key])
     if recipe.overrides:
         data["overrides"] = [
             {_Word(field): _inline(value) for field, value in override.items()}
@@ -115,7 +118,9 @@ def _inline(value: object) -> object:
     """Mark mappings and lists to be written on one line."""
     if isinstance(value, dict):
         return _Inline({key: _inline(entry) for key, entry in value.items()})
-    return _InlineList(value) if isinstance(value, list) else value
+    if isinstance(value, list) and all(isinstance(entry, str) for entry in value):
+        return _InlineList(value)
+    return value
 
 
 class _RecipeDumper(yaml.SafeDumper):

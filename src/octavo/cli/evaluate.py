@@ -1,0 +1,153 @@
+"""`octavo evaluate`: how faithful a model is to another, or how well it does on a task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from octavo.cli.options import TEXT_FILE, DebugOption, DeviceOption, JsonOption, ModelArgument, SeedOption
+from octavo.cli.session import Session, session
+from octavo.errors import OctavoError
+from octavo.versions import versions
+
+if TYPE_CHECKING:
+    from octavo.tasks import Evaluation, FidelityResult
+
+_HELP = """Measure a model: how faithful it is to another one, or its score on a task.
+
+**Fidelity** needs no labels: both models read the same texts, and what they answer is compared. For embedding
+models that is the cosine of the two embeddings of each text and the share of nearest neighbours that stay the
+same; for classifiers the agreement of their predictions and the KL divergence; for all the signal to
+quantization noise ratio (SQNR) of each output.
+
+A **task** is one of GLUE (`glue/rte`, for a model fine-tuned on it) or `similarity/stsb` (for embedding
+models: do cosines rank sentence pairs as people do?). `--data` is a folder in GLUE's layout; without it the
+task comes from the hub, which needs the extra `hub`.
+
+Examples:
+
+* `octavo evaluate minilm-w8a8 --against demo:minilm --texts texts.txt`
+* `octavo evaluate demo:minilm --task similarity/stsb --data GLUE_DIR`
+* `octavo evaluate my-bert-rte --task glue/rte --data GLUE_DIR --json`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("evaluate", help=_HELP)(_evaluate)
+
+
+def _evaluate(
+    model: ModelArgument,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="The reference, usually the float model.", show_default=False),
+    ] = None,
+    texts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help=f"Texts to compare on: {TEXT_FILE}.", show_default=False),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="glue/cola ... glue/wnli, or similarity/stsb.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="GLUE_DIR", help="Folder with GLUE's task folders.", show_default="the hub"),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Split of the task.", show_default="dev, and dev_matched for MNLI"),
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Texts a batch; the result does not depend on it.")
+    ] = 32,
+    as_json: JsonOption = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
+    debug: DebugOption = False,
+) -> None:
+    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
+        _check(against, texts, task, data, split)
+        if task is not None:
+            result = _score(current, model, task, data, split, batch_size)
+        else:
+            assert against is not None and texts is not None  # _check saw to it
+            result = _compare(current, model, against, texts, batch_size)
+        current.show(_fidelity_table(result, result.fidelity) if result.fidelity else _score_table(result))
+        current.result({**result.to_dict(), "seed": seed, "versions": versions()})
+
+
+def _check(
+    against: str | None, texts: Path | None, task: str | None, data: Path | None, split: str | None
+) -> None:
+    """Refuse options that do not go together, before any model is loaded."""
+    if task is not None and (against is not None or texts is not None):
+        raise OctavoError("A task brings its own texts; give either --task, or --against and --texts.")
+    if task is None and (data is not None or split is not None):
+        raise OctavoError("--data and --split belong to a task; name it as well, such as --task glue/rte.")
+    if task is None and (against is None or texts is None):
+        raise OctavoError("Give --against MODEL and --texts FILE for fidelity, or --task such as glue/rte.")
+
+
+def _compare(current: Session, model: str, against: str, texts: Path, batch_size: int) -> Evaluation:
+    from octavo.tasks import compare, read_texts
+
+    read = read_texts(texts)
+    first, second = current.load(model), current.load(against)
+    with current.progress("Comparing") as progress:
+        return compare(first, second, read, batch_size=batch_size, progress=progress)
+
+
+def _score(
+    current: Session, model: str, task: str, data: Path | None, split: str | None, batch_size: int
+) -> Evaluation:
+    from octavo.tasks import TASKS, score_task
+    from octavo.tasks.glue import unknown_task
+
+    if task not in TASKS:
+        raise unknown_task(task, TASKS)
+    encoder = current.load(model)
+    with current.progress(task) as progress:
+        return score_task(encoder, task, data=data, split=split, batch_size=batch_size, progress=progress)
+
+
+def _fidelity_table(result: Evaluation, fidelity: FidelityResult) -> Table:
+    """One row per measure that is defined for the models."""
+    table = _two_columns(f"{result.model} against {result.against}, {result.examples} texts")
+    if fidelity.cosine_mean is not None and fidelity.cosine_worst is not None:
+        table.add_row("cosine, mean", f"{fidelity.cosine_mean:.4f}")
+        table.add_row("cosine, worst", f"{fidelity.cosine_worst:.4f}")
+    if fidelity.neighbour_overlap is not None:
+        table.add_row(f"{fidelity.neighbours} nearest neighbours kept", f"{fidelity.neighbour_overlap:.1%}")
+    for title, values, form in (
+        ("same prediction", fidelity.agreement, ".1%"),
+        ("KL divergence (nats)", fidelity.kl, ".4f"),
+        ("correlation", fidelity.correlation, ".4f"),
+        ("SQNR (dB)", fidelity.sqnr_db, ".1f"),
+    ):
+        for output, value in values.items():
+            table.add_row(f"{title}, {output}", format(value, form))
+    return table
+
+
+def _score_table(result: Evaluation) -> Table:
+    table = _two_columns(f"{result.model} on {result.task}, {result.split}")
+    for name, value in result.metrics.items():
+        table.add_row(name, f"{value:.2f}")
+    if len(result.metrics) > 1 and result.score is not None:
+        table.add_row("score", f"{result.score:.2f}")
+    of = f" of {result.full}" if result.partial else ""
+    skipped = f", {result.skipped} broken lines left out" if result.skipped else ""
+    table.add_row("examples", f"{result.examples}{of}{skipped}")
+    return table
+
+
+def _two_columns(title: str) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    return table

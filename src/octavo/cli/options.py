@@ -1,0 +1,47 @@
+"""Arguments and options that several commands share, so that they mean and say the same everywhere."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+Device = Literal["auto", "cpu", "cuda"]
+
+_COMMON = "Common to all commands"
+
+JsonOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_COMMON),
+]
+SeedOption = Annotated[
+    int,
+    typer.Option("--seed", min=0, help="Seed of everything that is random.", rich_help_panel=_COMMON),
+]
+DeviceOption = Annotated[
+    Device,
+    typer.Option(
+        "--device", help="Where models run; auto takes a GPU if there is one.", rich_help_panel=_COMMON
+    ),
+]
+DebugOption = Annotated[
+    bool,
+    typer.Option(
+        "--debug", help="Show Python's traceback and the libraries' warnings.", rich_help_panel=_COMMON
+    ),
+]
+
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A hub id, a folder that Hugging Face or Octavo saved, or demo:minilm.",
+        show_default=False,
+    ),
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
+
+
+BatchSizeOption = Annotated[int, typer.Option("--batch-size", min=1, help="Texts that run at once.")]
+TEXT_FILE = "UTF-8, one text a line, a tab between the two texts of a pair"
+"""What a file of texts looks like, for the help of every option that takes one."""

@@ -1,0 +1,133 @@
+"""`octavo reproduce`: the paper's tables by one command."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from octavo.cli.options import DebugOption, DeviceOption, JsonOption
+from octavo.cli.session import Session, session
+
+_HELP = """Run what is missing of one or several of the paper's tables.
+
+Every cell, one row on one task by one seed, leaves one JSON file in the output folder; a run that was stopped goes
+on where it was. FP32 fine-tuning comes first: quantization starts from the seed with the median score of the best
+setting. Tables: initial, leave-one-out, mixed-precision, peg, main, low-bit, low-bit-full, range-estimators, overview,
+or a YAML file. `octavo tables` renders the results.
+
+Examples:
+
+* `octavo reproduce initial --model demo:minilm --data glue -o results`
+* `octavo reproduce main low-bit-full --model bert-base-uncased --data glue -o results --workers 8`
+* `octavo reproduce peg --model demo:minilm --data glue -o results --task stsb --row w8a8-peg6`
+* `octavo reproduce main --model bert-base-uncased --data /shared/glue -o /shared/results --engine ray --address auto`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("reproduce", help=_HELP)(_reproduce)
+
+
+def _reproduce(
+    tables: Annotated[
+        list[str],
+        typer.Argument(metavar="TABLE...", help="Names of tables, or YAML files.", show_default=False),
+    ],
+    model: Annotated[str, typer.Option(metavar="MODEL", help="The pre-trained model.", show_default=False)],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Results folder, made or continued.", show_default=False
+        ),
+    ],
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="GLUE_DIR", help="Folder with CoLA, SST-2, ...", show_default="the hub"),
+    ] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="Only these tasks, such as stsb.", show_default="all")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Only these rows, by name.", show_default="all")
+    ] = None,
+    only_seed: Annotated[list[int] | None, typer.Option(help="Only these seeds.", show_default="all")] = None,
+    settings: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Hyper-parameters: paper, minilm or a YAML file.",
+            show_default="by model",
+        ),
+    ] = None,
+    engine: Annotated[str, typer.Option(help="Where cells run: local or ray.")] = "local",
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; they may share one GPU.", show_default="1")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address of a Ray cluster.", show_default="a new local one")
+    ] = None,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(min=1, metavar="SECONDS", help="Stop by then; go on later.", show_default="never"),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which cells are missing.")] = False,
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+    debug: DebugOption = False,
+) -> None:
+    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
+        from octavo.errors import SpecError
+        from octavo.experiments import reproduce as work
+        from octavo.experiments.settings import load_settings, settings_for
+        from octavo.experiments.table import load_table
+
+        if engine not in ("local", "ray"):
+            raise SpecError(f"unknown engine {engine!r}; use local or ray")
+        chosen = settings_for(model) if settings is None else load_settings(settings)
+        loaded = [load_table(name) for name in tables]
+        place = work.Place(
+            model=model, data=None if data is None else str(data), output=str(output), device=device
+        )
+        selection = work.Selection(
+            tasks=tuple(task or ()), rows=tuple(row or ()), seeds=tuple(only_seed or ())
+        )
+        cells = work.plan(loaded, selection, chosen, place)
+        store = work.open_store(place, chosen)
+        missing = store.missing(cells)
+        current.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
+        if data is not None and (absent := work.missing_tasks(loaded, data)):
+            current.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
+        failed: dict[str, str] = {}
+        if not dry_run:
+            failed = _run(current, cells, len(missing), place, chosen, engine, workers, address, stop_after)
+        left = store.missing(cells)
+        current.show(
+            f"{len(cells) - len(left)} of {len(cells)} cells are done; render them with octavo tables {output}"
+        )
+        current.result({"cells": len(cells), "missing": [cell.path for cell in left], "failed": failed})
+        if failed:
+            from octavo.experiments.grid import failures_message
+
+            raise failures_message(failed)
+
+
+def _run(current: Session, cells, total, place, chosen, engine, workers, address, stop_after):  # type: ignore[no-untyped-def]
+    from octavo.experiments.reproduce import make_engine, reproduce
+
+    done = 0
+    with current.progress("Running cells") as progress:
+
+        def report(cell, score, failure):  # type: ignore[no-untyped-def]
+            nonlocal done
+            done += 1
+            progress(done, total)
+            found = f"{score:.2f}" if failure is None else f"failed: {failure}"
+            current.show(f"[{done}/{total}] {cell.path} {found}")
+
+        made = make_engine(engine, place, workers, address)
+        limit = math.inf if stop_after is None else stop_after
+        return reproduce(cells, place, chosen, made, stop_after=limit, report=report)

@@ -1,0 +1,100 @@
+"""What the steps of `octavo demo` share: the models, the texts, and a voice to tell with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from octavo.cli.neighbour import similarities
+from octavo.cli.session import Session
+from octavo.cli.summary import describe
+from octavo.spec.presets import recipe
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from octavo.graph import Encoder, QuantizedEncoder, Text
+
+MODEL = "demo:minilm"
+CALIBRATION_TEXTS = 64
+
+
+@dataclass(kw_only=True)
+class Story:
+    """The state that goes from step to step.
+
+    Arguments:
+        folder: where steps write; it becomes `output`, or vanishes where the user keeps nothing.
+        encoder: the float model.
+        calibration, texts: the texts that ranges are found with, and the others, to measure on.
+        models: the quantized models by recipe.
+        similarities: by model, the cosines (n, n) of all its embeddings of `sentences`.
+        results: plain data, for --json and the results file.
+    """
+
+    session: Session
+    folder: Path
+    output: Path | None
+    encoder: Encoder = field(init=False)
+    calibration: list[Text] = field(default_factory=list)
+    texts: list[Text] = field(default_factory=list)
+    models: dict[str, QuantizedEncoder] = field(default_factory=dict)
+    similarities: dict[str, NDArray[Any]] = field(default_factory=dict)
+    results: dict[str, Any] = field(default_factory=dict)
+    chapter: int = 0
+
+    def begin(self, title: str) -> None:
+        """Print the heading of the next step."""
+        self.chapter += 1
+        self.session.head(f"{self.chapter}. {title}")
+
+    def tell(self, paragraph: str) -> None:
+        """Print a paragraph."""
+        self.session.tell(paragraph)
+
+    def stress(self, paragraph: str) -> None:
+        """Print a paragraph that a reader in a hurry should not miss."""
+        self.session.tell(paragraph, style="bold")
+
+    @property
+    def sentences(self) -> list[str]:
+        """The texts to show examples of: pairs count as two, and each sentence once."""
+        sides = (side for text in self.texts for side in ([text] if isinstance(text, str) else text))
+        return list(dict.fromkeys(sides))
+
+    def try_recipe(self, name: str) -> dict[str, Any]:
+        """Quantize by a preset, save, measure against the float model, and keep model and numbers."""
+        import octavo
+        from octavo.tasks import compare
+
+        with self.session.progress(f"Calibrating {name}") as progress:
+            model = octavo.quantize(
+                self.encoder, recipe(name), self.calibration, seed=self.session.seed, progress=progress
+            )
+        model.save(self.folder / name)
+        with self.session.progress(f"Measuring {name}") as progress:
+            fidelity = compare(model, self.encoder, self.texts, progress=progress).fidelity
+        assert fidelity is not None  # `compare` always gives one
+        self.models[name] = model
+        self.similarities[name] = similarities(model, self.sentences)
+        numbers = {
+            **describe(model, self.folder / name),
+            "cosine_mean": fidelity.cosine_mean,
+            "cosine_worst": fidelity.cosine_worst,
+            "neighbours_kept": fidelity.neighbour_overlap,
+        }
+        self.results.setdefault("recipes", []).append(numbers)
+        return numbers
+
+
+def demo_texts() -> tuple[list[Text], list[Text]]:
+    """The texts that come with Octavo: some to calibrate, spread over the whole file, and all the others."""
+    from octavo.tasks import read_texts
+
+    with resources.as_file(resources.files("octavo") / "demo_texts.txt") as file:
+        texts = read_texts(file)
+    chosen = {place * len(texts) // CALIBRATION_TEXTS for place in range(CALIBRATION_TEXTS)}
+    calibration = [text for place, text in enumerate(texts) if place in chosen]
+    return calibration, [text for place, text in enumerate(texts) if place not in chosen]

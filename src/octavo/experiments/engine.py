@@ -1,0 +1,202 @@
+"""Engines: where the cells of a grid run. In this process, in several processes of this machine, or on Ray."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections import deque
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from octavo.errors import MissingExtraError, OctavoError
+from octavo.experiments.cell import Cell
+from octavo.experiments.laboratory import Laboratory, Place
+
+Outcome = tuple[Cell, float | None, str | None]
+"""A cell with its score, or with what went wrong."""
+
+
+class Engine(Protocol):
+    """Takes cells and gives them back finished, in any order."""
+
+    @property
+    def free(self) -> int:
+        """How many more cells it takes now."""
+
+    def submit(self, cell: Cell, start: Cell | None) -> None:
+        """Begin a cell."""
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        """Return cells that finished; none if the time is over first."""
+
+    def close(self) -> None:
+        """Stop at once."""
+
+
+def attempt(laboratory: Laboratory, cell: Cell, start: Cell | None) -> tuple[float | None, str | None]:
+    """Run a cell; any failure becomes a sentence, since the cells beside it go on."""
+    try:
+        return laboratory.run(cell, start), None
+    except OctavoError as error:
+        return None, str(error)
+    except Exception as error:  # a bug in one cell must not stop the others; its traceback is kept
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return None, f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+
+
+class InProcess:
+    """Runs one cell after another in this process."""
+
+    def __init__(self, place: Place) -> None:
+        self.laboratory = Laboratory(place)
+        self._queue: deque[tuple[Cell, Cell | None]] = deque()
+
+    @property
+    def free(self) -> int:
+        return 1 - len(self._queue)
+
+    def submit(self, cell: Cell, start: Cell | None) -> None:
+        self._queue.append((cell, start))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        cell, start = self._queue.popleft()
+        return [(cell, *attempt(self.laboratory, cell, start))]
+
+    def close(self) -> None:
+        self._queue.clear()
+
+
+class _Worker:
+    """A process with a pipe, and the cell it works on."""
+
+    def __init__(self, place: Place, threads: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, place, threads), daemon=True)
+        self.process.start()
+        other.close()
+        self.job: tuple[Cell, Cell | None] | None = None
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+class Workers:
+    """Runs cells in several processes of this machine, which may share one GPU.
+
+    A process that dies costs only its cell, which is tried once more in a new one.
+    """
+
+    def __init__(self, place: Place, count: int) -> None:
+        self.place = place
+        self.threads = max(1, (os.cpu_count() or 1) // count)
+        self.workers = [_Worker(place, self.threads) for _ in range(count)]
+        self._retried: set[str] = set()
+
+    @property
+    def free(self) -> int:
+        return sum(worker.job is None for worker in self.workers)
+
+    def submit(self, cell: Cell, start: Cell | None) -> None:
+        worker = next(worker for worker in self.workers if worker.job is None)
+        worker.job = (cell, start)
+        worker.pipe.send((cell, start))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        busy = {id(worker.pipe): worker for worker in self.workers if worker.job is not None}
+        ready = wait([worker.pipe for worker in busy.values()], timeout=seconds)
+        return [outcome for pipe in ready if (outcome := self._collect(busy[id(pipe)])) is not None]
+
+    def _collect(self, worker: _Worker) -> Outcome | None:
+        assert worker.job is not None
+        cell, start = worker.job
+        try:
+            score, failure = worker.pipe.recv()
+        except (EOFError, OSError):
+            return self._replace(worker, cell, start)
+        worker.job = None
+        return cell, score, failure
+
+    def _replace(self, worker: _Worker, cell: Cell, start: Cell | None) -> Outcome | None:
+        worker.stop()
+        place = self.workers.index(worker)
+        self.workers[place] = _Worker(self.place, self.threads)
+        if cell.path in self._retried:
+            return cell, None, f"its process ended twice (exit code {worker.process.exitcode})"
+        self._retried.add(cell.path)
+        self.submit(cell, start)
+        return None
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+
+
+def _serve(pipe: Connection[Any, Any], place: Place, threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    laboratory = Laboratory(place)
+    while True:
+        try:
+            cell, start = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(attempt(laboratory, cell, start))
+
+
+class OnRay:
+    """Runs cells as Ray tasks, here or on a cluster whose machines share the results folder and the data."""
+
+    def __init__(self, place: Place, count: int | None = None, address: str | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtraError("ray", "--engine ray") from error
+        self.ray = ray
+        try:
+            ray.init(address=address, num_cpus=count if address is None else None, log_to_driver=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise OctavoError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from error
+        self.slots = int(ray.cluster_resources().get("CPU", 1))
+        gpus = ray.cluster_resources().get("GPU", 0)
+        share = {"num_gpus": gpus / self.slots} if gpus else {}
+        # a worker that is killed costs only its cell: Ray tries it again elsewhere
+        self.task = ray.remote(num_cpus=1, max_retries=2, **share)(_ray_cell)
+        self.place = place
+        self._running: dict[Any, Cell] = {}
+
+    @property
+    def free(self) -> int:
+        return self.slots - len(self._running)
+
+    def submit(self, cell: Cell, start: Cell | None) -> None:
+        self._running[self.task.remote(self.place, cell, start)] = cell
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        ready, _ = self.ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        return [self._collect(reference) for reference in ready]
+
+    def _collect(self, reference: Any) -> Outcome:
+        cell = self._running.pop(reference)
+        try:
+            score, failure = self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:
+            score, failure = None, f"its worker was lost: {str(error).splitlines()[0]}"
+        return cell, score, failure
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+_laboratories: dict[Place, Laboratory] = {}  # of a Ray worker, which serves many cells
+
+
+def _ray_cell(place: Place, cell: Cell, start: Cell | None) -> tuple[float | None, str | None]:
+    if place not in _laboratories:
+        _laboratories[place] = Laboratory(place)
+    return attempt(_laboratories[place], cell, start)

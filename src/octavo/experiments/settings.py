@@ -1,0 +1,90 @@
+"""Settings of a grid: hyper-parameters and calibration for each task, with lists where a search is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from octavo.errors import SpecError, did_you_mean
+from octavo.experiments.table import Row
+from octavo.methods.hyperparameters import Hyperparameters, finetuning_defaults, qat_defaults
+from octavo.spec import Recipe
+
+_KEYS = ("octavo", "name", "finetune", "train", "calibration")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What differs between models: changes to the paper's hyper-parameters and calibration.
+
+    finetune and calibration are by task, train is by recipe (or `default`) and task. A value that is a list is searched:
+    the setting with the best median over the seeds counts, as in the paper.
+    """
+
+    name: str
+    finetune: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    train: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    calibration: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def finetuning(self, task: str) -> list[Hyperparameters]:
+        """Return every setting of FP32 fine-tuning that is tried on a task."""
+        return _every(finetuning_defaults(f"glue/{task}"), self.finetune.get(task, {}))
+
+    def training(self, task: str, recipe: Recipe) -> list[Hyperparameters]:
+        """Return every setting of quantization-aware training that is tried for a recipe on a task."""
+        changes = {**self.train.get("default", {}).get(task, {}), **self.train.get(recipe.name, {}).get(task, {})}
+        return _every(qat_defaults(f"glue/{task}", recipe), changes)
+
+    def calibrating(self, task: str, row: Row) -> tuple[int, int]:
+        """Return batch size and number of batches of calibration."""
+        size, count = self.calibration.get(task, self.calibration.get("default", (1, 16)))
+        return row.batch_size or size, row.batches or count
+
+
+def load_settings(name_or_path: str) -> Settings:
+    """Return settings that come with Octavo (`paper`, `minilm`), or from a YAML file."""
+    folder = resources.files("octavo.experiments") / "settings"
+    known = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    if name_or_path in known:
+        return _parse((folder / f"{name_or_path}.yaml").read_text(encoding="utf-8"), name_or_path)
+    path = Path(name_or_path)
+    if path.suffix not in (".yaml", ".yml") or not path.is_file():
+        hint = did_you_mean(name_or_path, known) or f"; there are {', '.join(known)}"
+        raise SpecError(f"no settings {name_or_path!r} and no such file{hint}")
+    return _parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def settings_for(model: str) -> Settings:
+    """Return the settings for a model: its own if there are any, else the paper's."""
+    return load_settings("minilm" if model.startswith("demo:minilm") else "paper")
+
+
+def _parse(text: str, source: str) -> Settings:
+    data = yaml.safe_load(text)
+    if not isinstance(data, dict) or data.get("octavo") != 1:
+        raise SpecError(f"{source}: settings start with octavo: 1")
+    for key in data:
+        if key not in _KEYS:
+            raise SpecError(f"{source}: unknown key {key!r}{did_you_mean(str(key), _KEYS)}")
+    calibration = {task: (int(pair[0]), int(pair[1])) for task, pair in data.get("calibration", {}).items()}
+    return Settings(
+        name=data.get("name", source),
+        finetune=data.get("finetune", {}),
+        train=data.get("train", {}),
+        calibration=calibration,
+    )
+
+
+def _every(start: Hyperparameters, changes: Mapping[str, Any]) -> list[Hyperparameters]:
+    """Return every combination of the lists among the changes; the first values first."""
+    lists = {key: value if isinstance(value, list) else [value] for key, value in changes.items()}
+    try:
+        return [replace(start, **dict(zip(lists, values, strict=True))) for values in product(*lists.values())]
+    except TypeError as error:
+        raise SpecError(f"settings: {error}") from error

@@ -1,0 +1,34 @@
+"""How large a model is, and how many of its sites have how many bits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from octavo.graph.encoder import Encoder
+from octavo.graph.quantized import QuantizedEncoder
+from octavo.graph.sites import Kind, Site, in_placement
+
+
+def float_bytes(encoder: Encoder) -> int:
+    """Bytes of the parameters that the graph reads, each once, in 32 bits: the size of an FP32 checkpoint."""
+    read = {str(node.target) for node in encoder.graph.graph.nodes if node.op == "get_attr"}
+    # With duplicates, since a tied parameter may be read by a path that is not its first.
+    tensors = {id(p): p for path, p in encoder.graph.named_parameters(remove_duplicate=False) if path in read}
+    return sum(4 * tensor.numel() for tensor in tensors.values())
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of all files in a folder."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def sites_by_bits(model: QuantizedEncoder, kind: Kind) -> dict[int | None, int]:
+    """Number of sites at each bit-width, widest last; None counts those that the recipe leaves in float."""
+    sites: Iterable[Site] = model.weight_sites
+    if kind == "activation":
+        sites = in_placement(model.activation_sites, model.recipe.placement)
+    quantizers = (model.quantizers.get(site.name) for site in sites)
+    counts = Counter(None if quantizer is None else quantizer.spec.bits for quantizer in quantizers)
+    return dict(sorted(counts.items(), key=lambda item: item[0] or 99))

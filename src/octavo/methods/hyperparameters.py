@@ -1,0 +1,151 @@
+"""Hyper-parameters of training: the paper's choice for every task of GLUE (appendix B), and where it searched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from types import MappingProxyType
+from typing import Any, Literal
+
+from octavo.errors import SpecError
+from octavo.spec import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """How a network is trained with Adam.
+
+    Arguments:
+        learning_rate: its maximum; it falls linearly to zero after the warm-up.
+        batch_size: examples per step over all processes.
+        warmup: share of the steps in which it rises linearly from zero.
+        attention_dropout, hidden_dropout: None leaves what the model's configuration says.
+        range_learning_rate: of learned ranges; None takes `learning_rate`.
+        clip: largest norm of the network's gradient.
+        keep: the parameters of the best epoch by score, or of the last.
+    """
+
+    learning_rate: float
+    batch_size: int = 32
+    epochs: int = 3
+    warmup: float = 0.0
+    attention_dropout: float | None = None
+    hidden_dropout: float | None = None
+    range_learning_rate: float | None = None
+    max_length: int = 128
+    clip: float = 1.0
+    keep: Literal["best", "last"] = "best"
+
+    def __post_init__(self) -> None:
+        positive = ("learning_rate", "batch_size", "epochs", "max_length", "clip")
+        for field in positive:
+            if not getattr(self, field) > 0:
+                raise SpecError(f"{field} must be positive, got {getattr(self, field)!r}")
+        for field in ("batch_size", "epochs", "max_length"):
+            if not isinstance(getattr(self, field), int):
+                raise SpecError(f"{field} must be a whole number, got {getattr(self, field)!r}")
+        for field in ("warmup", "attention_dropout", "hidden_dropout"):
+            value = getattr(self, field)
+            if value is not None and not 0 <= value < 1:
+                raise SpecError(f"{field} must be at least 0 and below 1, got {value!r}")
+        if self.keep not in ("best", "last"):
+            raise SpecError(f"keep must be 'best' or 'last', got {self.keep!r}")
+
+    def rate(self, step: int, steps: int) -> float:
+        """Return the learning rate of a step, counted from 0, as a share of its maximum."""
+        rising = round(self.warmup * steps)
+        if step < rising:
+            return (step + 1) / rising
+        return (steps - step) / max(1, steps - rising)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+
+def _table(
+    rows: Mapping[str, tuple[float, int, int, float | None]], warmup: float
+) -> Mapping[str, Hyperparameters]:
+    return MappingProxyType(
+        {
+            f"glue/{task}": Hyperparameters(
+                learning_rate=rate, batch_size=batch, epochs=epochs, attention_dropout=dropout, warmup=warmup
+            )
+            for task, (rate, batch, epochs, dropout) in rows.items()
+        }
+    )
+
+
+# task: learning rate, batch size, epochs, dropout of attention (None: the model's own)
+FINETUNING = _table(
+    {
+        "cola": (2e-5, 32, 3, None),
+        "sst2": (2e-5, 16, 3, None),
+        "mrpc": (5e-5, 8, 3, None),
+        "stsb": (4e-5, 32, 3, None),
+        "qqp": (4e-5, 64, 3, None),
+        "mnli": (2e-5, 16, 3, None),
+        "qnli": (2e-5, 32, 3, None),
+        "rte": (3e-5, 8, 3, None),
+        "wnli": (3e-5, 8, 3, None),
+    },
+    warmup=0.0,
+)
+"""FP32 fine-tuning of BERT-base (appendix B.1); WNLI, which the paper leaves out, is treated as RTE."""
+
+QAT_8_BITS = _table(
+    {
+        "cola": (2e-5, 16, 3, 0.0),
+        "sst2": (2e-5, 32, 3, 0.1),
+        "mrpc": (1e-5, 8, 3, 0.1),
+        "stsb": (4e-5, 16, 6, 0.1),
+        "qqp": (4e-5, 32, 3, 0.1),
+        "mnli": (2e-5, 16, 3, 0.1),
+        "qnli": (3e-5, 32, 3, 0.0),
+        "rte": (3e-5, 8, 6, 0.1),
+        "wnli": (3e-5, 8, 6, 0.1),
+    },
+    warmup=0.1,
+)
+"""W8A8 quantization-aware training (appendix B.3)."""
+
+QAT_4_BITS = _table(
+    {
+        "cola": (2e-5, 16, 3, None),
+        "sst2": (3e-5, 32, 3, None),
+        "mrpc": (2e-5, 8, 3, None),
+        "stsb": (6e-5, 32, 6, None),
+        "qqp": (5.5e-5, 32, 3, None),
+        "mnli": (4e-5, 16, 3, None),
+        "qnli": (2e-5, 16, 3, None),
+        "rte": (5e-5, 8, 6, None),
+        "wnli": (5e-5, 8, 6, None),
+    },
+    warmup=0.1,
+)
+"""Quantization-aware training with low-bit weights (appendix B.4)."""
+
+SEARCH: Mapping[str, tuple[float, ...]] = MappingProxyType(
+    {"learning_rate": (2e-5, 3e-5, 4e-5, 5e-5), "batch_size": (8, 16, 32, 64)}
+)
+"""Where appendix B.1 searches; the bigger tasks (QQP, MNLI, QNLI) only with batches of 32 and 64."""
+
+
+def finetuning_defaults(task: str) -> Hyperparameters:
+    """Return the paper's hyper-parameters for FP32 fine-tuning on a task."""
+    return FINETUNING.get(task, Hyperparameters(learning_rate=2e-5))
+
+
+def qat_defaults(task: str, recipe: Recipe) -> Hyperparameters:
+    """Return the paper's hyper-parameters for training a recipe: its table depends on the bits of weights."""
+    low = recipe.weights is not None and recipe.weights.bits < 8
+    table = QAT_4_BITS if low else QAT_8_BITS
+    return table.get(task, Hyperparameters(learning_rate=2e-5, warmup=0.1))
+
+
+def search_space(start: Hyperparameters, space: Mapping[str, tuple[float, ...]] = SEARCH) -> Iterator[Hyperparameters]:
+    """Yield every combination of a search space, the rest as in `start`."""
+    for values in product(*space.values()):
+        changes: dict[str, Any] = dict(zip(space, values, strict=True))
+        yield replace(start, **changes)

@@ -1,0 +1,80 @@
+"""What AdaRound needs to know of a layer's inputs: two second moments, summed over batches as they pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx
+
+from octavo.graph import Encoder
+from octavo.graph.batches import without_padding
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """Over the rows of a layer's input, each (inputs, inputs) in float64.
+
+    own: mean of x_hat x_hat'; shift: mean of (x_hat - x) x_hat'; x_hat is from the quantized model, x from the
+    float model.
+    """
+
+    own: Tensor
+    shift: Tensor
+    rows: int
+
+
+def input_moments(
+    model: Encoder, reference: Encoder, nodes: Sequence[str], batches: Iterable[Mapping[str, Tensor]]
+) -> Moments:
+    """Moments of what the linear layers `nodes` (names in both graphs) read, their rows taken together."""
+    quantized, float_ = (part_of(graph, read_by(graph, nodes)) for graph in (model.graph, reference.graph))
+    own = shift = None
+    rows = 0
+    with torch.no_grad():
+        for batch in batches:
+            pairs = zip(quantized(*model.arguments(batch)), float_(*reference.arguments(batch)), strict=True)
+            for x_hat, x in pairs:
+                x_hat, x = x_hat.reshape(-1, x_hat.shape[-1]), x.reshape(-1, x.shape[-1])
+                rows += len(x)
+                # float32 products of one batch, float64 sums over batches
+                products = (x_hat.T @ x_hat).double(), ((x_hat - x).T @ x_hat).double()
+                own = products[0] if own is None else own.add_(products[0])
+                shift = products[1] if shift is None else shift.add_(products[1])
+    assert own is not None and shift is not None
+    return Moments(own / rows, shift / rows, rows)
+
+
+def read_by(graph: fx.GraphModule, nodes: Sequence[str]) -> list[str]:
+    """Names of the nodes that the linear layers `nodes` read."""
+    readers = {node.name: node for node in graph.graph.nodes}
+    return [str(readers[name].args[0]) for name in nodes]
+
+
+def part_of(graph: fx.GraphModule, nodes: Sequence[str]) -> fx.GraphModule:
+    """The part of a graph that computes the named nodes, as a tuple; parameters are shared."""
+    part = fx.Graph()
+    copies: dict[str, fx.Node] = {}
+    for node in graph.graph.nodes:
+        if node.op == "output":
+            break
+        copies[node.name] = part.node_copy(node, lambda n: copies[n.name])
+    part.output(tuple(copies[name] for name in nodes))
+    made = fx.GraphModule(graph, part)
+    made.graph.eliminate_dead_code()
+    made.recompile()
+    return made
+
+
+def of_equal_length(batches: Iterable[Mapping[str, Tensor]], rows: int = 64) -> list[dict[str, Tensor]]:
+    """The same texts without padding in as few batches as can be: one by one, as in calibration, is slow."""
+    groups: dict[tuple[int, tuple[str, ...]], list[dict[str, Tensor]]] = {}
+    for batch in batches:
+        for piece in without_padding(batch):
+            groups.setdefault((piece["input_ids"].shape[1], tuple(sorted(piece))), []).append(piece)
+    made: list[dict[str, Tensor]] = []
+    for (_, names), pieces in sorted(groups.items()):
+        cut = {name: torch.cat([piece[name] for piece in pieces]).split(rows) for name in names}
+        made += [dict(zip(names, parts, strict=True)) for parts in zip(*cut.values(), strict=True)]
+    return made

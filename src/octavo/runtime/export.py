@@ -1,0 +1,107 @@
+"""Export: a calibrated model as one ONNX file with QuantizeLinear and DequantizeLinear."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import fx
+
+from octavo.errors import MissingExtraError, SpecError
+from octavo.graph.encoder import Encoder
+from octavo.graph.files import check_output, write_file
+from octavo.graph.quantized import QuantizedEncoder
+from octavo.runtime.folding import foldable_factors
+from octavo.runtime.grids import check_quantizers
+from octavo.runtime.onnx_graph import IR_VERSIONS, OnnxGraph
+from octavo.runtime.translate import Translator, Value
+from octavo.versions import versions
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OLDEST_OPSET = 17
+"""LayerNormalization came with it."""
+
+
+def export_onnx(model: Encoder, path: str | Path, *, opset: int = 21, force: bool = False) -> Path:
+    """Write a model as an ONNX file that integer runtimes execute.
+
+    The file takes `input_ids`, `attention_mask` and `token_type_ids` (those the model knows), int64 (batch, length) with
+    both sizes free, and returns the model's outputs, the last hidden state first. Weights are stored once, as integers.
+    A float encoder is written as it is.
+
+    Arguments:
+        opset: the ONNX operator set; 16-bit activations and 4-bit weights need 21.
+        force: replace a file that exists.
+    """
+    from octavo.runtime.check import check_file
+
+    target = Path(path)
+    require_onnx()
+    check_output(target, force)
+    proto = onnx_model(model, opset)
+    with write_file(target, force) as draft:
+        draft.write_bytes(proto.SerializeToString())
+        check_file(draft)
+    return target
+
+
+def onnx_model(model: Encoder, opset: int = 21) -> ModelProto:
+    """The ONNX model in memory."""
+    require_onnx()
+    if opset not in IR_VERSIONS:
+        known = f"{min(IR_VERSIONS)} to {max(IR_VERSIONS)}"
+        raise SpecError(f"opset {opset} is not one Octavo writes; use {known} (21 for 16-bit and 4-bit integers)")
+    if isinstance(model, QuantizedEncoder):
+        check_quantizers(model.quantizers.values(), opset)
+    graph = OnnxGraph(opset)
+    names = _translate(model, graph)
+    for result, name in zip(names, model.output_names, strict=True):
+        graph.rename(result, name)
+    inputs = [_input(name) for name in model.inputs]
+    outputs = [_output(name, node) for name, node in zip(model.output_names, _results(model.graph), strict=True)]
+    return graph.model(inputs, outputs, "octavo", _metadata(model))
+
+
+def require_onnx() -> None:
+    """Say which extra is missing, before any work is done."""
+    if find_spec("onnx") is None:
+        raise MissingExtraError("ONNX export needs an extra; run pip install 'octavo[onnx]'")
+
+
+def _translate(model: Encoder, graph: OnnxGraph) -> list[str]:
+    from octavo.runtime.masks import light_masks
+
+    translator = Translator(model.graph, graph)
+    factors, replaced = foldable_factors(model.graph)
+    translator.factors = factors
+    translator.replaced = replaced
+    known: dict[fx.Node, Value] = light_masks(translator)
+    return translator.run(known)
+
+
+def _results(module: fx.GraphModule) -> list[fx.Node]:
+    output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
+    return list(output.args[0])  # type: ignore[arg-type]
+
+
+def _input(name: str) -> object:
+    from onnx import TensorProto, helper
+
+    return helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"])
+
+
+def _output(name: str, node: fx.Node) -> object:
+    from onnx import TensorProto, helper
+
+    shape = [size if isinstance(size, int) else ("batch", "length")[min(place, 1)] for place, size in enumerate(node.meta["val"].shape)]
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def _metadata(model: Encoder) -> dict[str, str]:
+    described = {"octavo": versions()["octavo"], "model": Path(model.name).name, "head": model.head, "pooling": model.pooling}
+    if isinstance(model, QuantizedEncoder):
+        described["recipe"] = model.recipe.name
+    return described

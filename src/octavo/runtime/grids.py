@@ -1,0 +1,93 @@
+"""Activation quantizers as QuantizeLinear, and the errors for those that a target cannot express."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from torch import fx
+
+from octavo.errors import CalibrationError, SpecError
+from octavo.graph.flow import CARRIER, MATMUL, operation
+from octavo.graph.quantizer import Quantizer, State
+from octavo.runtime.translate import Grid, Translator, Value
+
+SHORT_INTEGERS = 21
+"""The operator set that brought 16-bit and 4-bit integers to QuantizeLinear and DequantizeLinear."""
+
+
+def quantize_activation(t: Translator, node: fx.Node, source: fx.Node, quantizer: Quantizer) -> Value:
+    """Integers of eq. 1 for one tensor; its grid is (scale · folded factor, zero-point)."""
+    value = t.value(source)
+    name = t.floats(value)
+    scale, zero_point = float(quantizer.scale[0]), int(quantizer.zero_point[0])
+    dtype = integer_type(quantizer)
+    if dtype is np.int8 and not is_second_operand(node):
+        # x86 multiplies unsigned by signed bytes: the first operand of a product is shifted by 128, the same numbers
+        dtype, zero_point = np.uint8, zero_point + 128
+    if not fills_its_type(quantizer):
+        # QuantizeLinear saturates at the type's bounds; a narrower grid is clipped before it
+        bounds = [(edge - zero_point) * scale for edge in (quantizer.low, quantizer.high)]
+        name = t.graph.add("Clip", name, *(t.graph.constant(edge, np.float32) for edge in bounds))
+    step = t.graph.constant(scale, np.float32, "scale")
+    offset = t.graph.constant(zero_point, dtype, "zero_point")
+    integers = t.graph.add("QuantizeLinear", name, step, offset, name=quantizer.site.name)
+    factor = t.factors.get(node, 1.0)
+    out = step if factor == 1.0 else t.graph.constant(np.float32(scale) * np.float32(factor), np.float32, "scale")
+    return Value(name=integers, grid=Grid(scale=out, zero_point=offset), flat=value.flat)
+
+
+def is_second_operand(node: fx.Node) -> bool:
+    """Whether every product that reads a tensor, directly or through views, has it on the right."""
+    readers = [(user, node) for user in node.users]
+    while readers:
+        reader, read = readers.pop()
+        if operation(reader) in CARRIER:
+            readers += [(user, reader) for user in reader.users]
+        elif operation(reader) not in MATMUL or reader.args[0] is read:
+            return False
+    return True
+
+
+def integer_type(quantizer: Quantizer) -> type[np.integer]:
+    """The smallest whole-byte type that holds a quantizer's grid."""
+    wide = quantizer.spec.bits > 8
+    if quantizer.low < 0:
+        return np.int16 if wide else np.int8
+    return np.uint16 if wide else np.uint8
+
+
+def fills_its_type(quantizer: Quantizer) -> bool:
+    """Whether the grid ends where its integer type ends."""
+    bounds = np.iinfo(integer_type(quantizer))
+    return (quantizer.low, quantizer.high) == (bounds.min, bounds.max)
+
+
+def check_quantizers(quantizers: Iterable[Quantizer], opset: int) -> None:
+    """Refuse what cannot be written: no ranges, ranges found at run time, one tensor with many activation scales."""
+    found = list(quantizers)
+    loose = [q for q in found if q.state is not State.FIX]
+    if loose:
+        raise CalibrationError(f"{_named(loose)} not fixed; calibrate the model, or load one that was saved")
+    dynamic = [q for q in found if q.spec.dynamic]
+    if dynamic:
+        raise SpecError(
+            f"{_named(dynamic)} dynamic; an exported graph holds its ranges: use a recipe with static ranges, such as int8"
+        )
+    grouped = [q for q in found if q.site.kind == "activation" and q.scale.numel() > 1]
+    if grouped:
+        raise SpecError(
+            f"{_named(grouped)} quantized with several scales per tensor ({type(grouped[0].spec.granularity).__name__}), "
+            "which integer kernels cannot express; split the groups into per-tensor pieces first "
+            "(octavo.split_groups), or use a per-tensor recipe such as int8"
+        )
+    short = [q for q in found if q.spec.bits > 8 or (q.site.kind == "weight" and q.spec.bits <= 4)]
+    if short and opset < SHORT_INTEGERS:
+        raise SpecError(f"{_named(short)} stored in {short[0].spec.bits} bits, which needs opset {SHORT_INTEGERS}, got {opset}")
+
+
+def _named(quantizers: list[Quantizer]) -> str:
+    """'layers.0.ffn_input, layers.0.ffn_output and 4 more are'."""
+    names = [q.site.name for q in quantizers]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more} {'is' if len(names) == 1 else 'are'}"

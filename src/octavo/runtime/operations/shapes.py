@@ -1,0 +1,213 @@
+"""Operations that move numbers without changing them; quantized tensors travel through them as integers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from octavo.errors import ModelError
+from octavo.graph.flow import operation
+from octavo.runtime.operations.table import translates
+from octavo.runtime.translate import Translator, Value
+
+_END = 2**62  # torch writes "to the end" as 2**63 - 1; runtimes accept anything beyond the end
+
+
+def _source(node: fx.Node) -> fx.Node:
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    return source
+
+
+def _carry(t: Translator, node: fx.Node, operator: str, *inputs: str, **attributes: Any) -> Value:
+    """Apply an operation that moves numbers to a value in its own shape, integers staying integers."""
+    source = _source(node)
+    value = t.unflatten(t.value(source), source)
+    return replace(value, name=t.graph.add(operator, value.name, *inputs, name=node.name, **attributes))
+
+
+@translates("view", "reshape", "_unsafe_view", "flatten", "reshape_as", "unflatten", "view_as")
+def _reshape(t: Translator, node: fx.Node) -> Value:
+    """Reshape, by a constant shape wherever batch and length stay in their places."""
+    source = _source(node)
+    value = t.value(source)
+    old, new = list(source.meta["val"].shape), list(node.meta["val"].shape)
+    if t.is_hidden_state(node) and _joins_heads(old, new):
+        name = t.graph.add("Reshape", value.name, t.graph.constant([-1, new[-1]], np.int64), name=node.name)
+        return replace(value, name=name, flat=True)
+    if value.flat:
+        return replace(value, name=t.graph.add("Reshape", value.name, t.shape(new), name=node.name), flat=False)
+    constant = _constant_shape(old, new)
+    shape = t.graph.constant(constant, np.int64) if constant is not None else t.shape(new)
+    return replace(value, name=t.graph.add("Reshape", value.name, shape, name=node.name))
+
+
+def _joins_heads(old: Sequence[Any], new: Sequence[Any]) -> bool:
+    """(batch, length, heads, width) -> (batch, length, heads · width): may become flat at once."""
+    return len(old) == 4 and all(isinstance(size, int) for size in old[2:]) and list(map(str, old[:2])) == list(map(str, new[:2]))
+
+
+def _constant_shape(old: Sequence[Any], new: Sequence[Any]) -> list[int] | None:
+    """`new` written with 0 (size of the same axis before) and one -1, or None where that does not suffice."""
+    found = []
+    for place, size in enumerate(new):
+        if isinstance(size, int):
+            found.append(int(size))
+        elif place < len(old) and str(old[place]) == str(size):
+            found.append(0)
+        else:
+            found.append(-1)
+    return found if found.count(-1) <= 1 else None
+
+
+@translates("transpose", "t")
+def _transpose(t: Translator, node: fx.Node) -> Value:
+    rank = node.meta["val"].dim()
+    first, second = (int(str(axis)) % rank for axis in (node.args[1:3] or (0, 1)))
+    order = list(range(rank))
+    order[first], order[second] = order[second], order[first]
+    return _carry(t, node, "Transpose", perm=order)
+
+
+@translates("permute")
+def _permute(t: Translator, node: fx.Node) -> Value:
+    rank = node.meta["val"].dim()
+    return _carry(t, node, "Transpose", perm=[int(axis) % rank for axis in node.args[1]])  # type: ignore[union-attr, arg-type]
+
+
+@translates("unsqueeze")
+def _unsqueeze(t: Translator, node: fx.Node) -> Value:
+    axis = int(str(node.args[1])) % node.meta["val"].dim()
+    return _carry(t, node, "Unsqueeze", t.graph.constant([axis], np.int64))
+
+
+@translates("squeeze")
+def _squeeze(t: Translator, node: fx.Node) -> Value:
+    if len(node.args) < 2:
+        raise ModelError("squeeze without an axis depends on sizes; export is not possible")
+    given = node.args[1] if isinstance(node.args[1], list | tuple) else [node.args[1]]
+    shape = _source(node).meta["val"].shape
+    axes = [int(str(axis)) % len(shape) for axis in given]
+    axes = [axis for axis in axes if isinstance(shape[axis], int) and shape[axis] == 1]
+    return _carry(t, node, "Squeeze", t.graph.constant(axes, np.int64)) if axes else t.value(_source(node))
+
+
+@translates("expand", "expand_as", "broadcast_to")
+def _expand(t: Translator, node: fx.Node) -> Value:
+    shape = [*node.meta["val"].shape]
+    if list(map(str, _source(node).meta["val"].shape)) == list(map(str, shape)):
+        return t.value(_source(node))
+    return _carry(t, node, "Expand", t.shape(shape))
+
+
+@translates("repeat")
+def _repeat(t: Translator, node: fx.Node) -> Value:
+    source, counts = _source(node), list(node.args[1])  # type: ignore[arg-type]
+    missing = len(counts) - source.meta["val"].dim()
+    value = t.unflatten(t.value(source), source)
+    name = value.name
+    if missing:
+        name = t.graph.add("Unsqueeze", name, t.graph.constant(list(range(missing)), np.int64))
+    return replace(value, name=t.graph.add("Tile", name, t.shape(counts), name=node.name))
+
+
+@translates("slice")
+def _slice(t: Translator, node: fx.Node) -> Value:
+    axis, start, end, step = (*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :])
+    size = _source(node).meta["val"].shape[int(str(axis))]
+    if start in (0, None) and step == 1 and (end is None or (isinstance(end, int) and end >= _END)):
+        return t.value(_source(node))
+    if isinstance(end, fx.Node) and str(end.meta["val"]) == str(size) and start in (0, None) and step == 1:
+        return t.value(_source(node))
+    stop = _END if end is None or (isinstance(end, int) and end > _END) else end
+    bounds = [t.size(v) for v in (start or 0, stop, axis, step)]
+    return _carry(t, node, "Slice", *bounds)
+
+
+@translates("select")
+def _select(t: Translator, node: fx.Node) -> Value:
+    axis, index = node.args[1:3]
+    name = t.graph.constant(index, np.int64) if isinstance(index, int) else _scalar(t, index)
+    return _carry(t, node, "Gather", name, axis=int(str(axis)))
+
+
+def _scalar(t: Translator, size: Any) -> str:
+    return t.once("Squeeze", t.size(size), t.graph.constant([0], np.int64))
+
+
+@translates("cat", "stack")
+def _join(t: Translator, node: fx.Node) -> Value:
+    parts, dtype = node.args[0], node.meta["val"].dtype
+    axis = int(str(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)))
+    names = [t.full(part, dtype) for part in parts]  # type: ignore[union-attr]
+    if operation(node) == "stack":
+        place = t.graph.constant([axis], np.int64)
+        names = [t.graph.add("Unsqueeze", name, place) for name in names]
+    return Value(name=t.graph.add("Concat", *names, name=node.name, axis=axis))
+
+
+@translates("split", "chunk", "split_with_sizes", "unbind")
+def _split(t: Translator, node: fx.Node) -> list[Value]:
+    """Split a tensor along an axis of fixed size; the pieces are read by `getitem`."""
+    source, pieces = _source(node), node.meta["val"]
+    place = node.args[1] if operation(node) == "unbind" else (node.args[2] if len(node.args) > 2 else 0)
+    axis = int(str(place)) % source.meta["val"].dim()
+    value = t.unflatten(t.value(source), source)
+    sizes = [1 if operation(node) == "unbind" else piece.shape[axis] for piece in pieces]
+    if not all(isinstance(size, int) for size in sizes):
+        raise ModelError(f"{node.target} splits an axis that varies; export is not possible")
+    lengths = t.graph.constant(sizes, np.int64)
+    names = t.graph.node("Split", [value.name, lengths], node.name, outputs=len(sizes), axis=axis)
+    if operation(node) == "unbind":
+        names = [t.graph.add("Squeeze", name, t.graph.constant([axis], np.int64)) for name in names]
+    return [replace(value, name=name) for name in names]
+
+
+@translates("getitem")
+def _getitem(t: Translator, node: fx.Node) -> Value:
+    pieces = t.values[_source(node)]
+    assert isinstance(pieces, list)
+    return pieces[int(str(node.args[1]))]
+
+
+@translates("pad", "constant_pad_nd")
+def _pad(t: Translator, node: fx.Node) -> Value:
+    """torch counts pads from the last axis, (before, after) each; ONNX wants all befores, then all afters."""
+    pads = [int(str(p)) for p in node.args[1]]  # type: ignore[union-attr]
+    mode = node.args[2] if len(node.args) > 2 and isinstance(node.args[2], str) else "constant"
+    if mode != "constant":
+        raise ModelError(f"padding by {mode!r} has no ONNX translation here; export is not possible")
+    rank, dtype = node.meta["val"].dim(), node.meta["val"].dtype
+    before, after = [0] * rank, [0] * rank
+    for place in range(len(pads) // 2):
+        before[rank - 1 - place], after[rank - 1 - place] = pads[2 * place], pads[2 * place + 1]
+    fill = t.full(0, dtype)
+    return Value(name=t.graph.add("Pad", t.full(node.args[0]), t.graph.constant(before + after, np.int64), fill))
+
+
+@translates("sym_size")
+def _sym_size(t: Translator, node: fx.Node) -> Value:
+    symbol = str(node.meta["val"])
+    if symbol in (t.batch, t.length):
+        return Value(name=t.size(node))
+    axis = int(str(node.args[1]))
+    return Value(name=t.once("Shape", t.full(_source(node)), start=axis, end=axis + 1))
+
+
+@translates("item")
+def _item(t: Translator, node: fx.Node) -> Value:
+    return t.value(_source(node))
+
+
+@translates("scalar_tensor")
+def _scalar_tensor(t: Translator, node: fx.Node) -> Value:
+    dtype: torch.dtype = node.meta["val"].dtype
+    value = node.args[0]
+    if isinstance(value, fx.Node) and not isinstance(value.meta["val"], Tensor):
+        return Value(name=t.once("Squeeze", t.full(value, dtype), t.graph.constant([0], np.int64)))
+    return Value(name=t.full(value, dtype))

@@ -1,0 +1,228 @@
+"""From a captured graph to ONNX, node by node.
+
+Two things are decided here rather than in the operations. A hidden state (batch, length, width) travels *flat*, as
+(batch · length, width), wherever only its rows matter, because runtimes have integer kernels with bias for matrices
+(Gemm) and not for stacks of them. And a quantized tensor travels as *integers* through views and transposes, so that
+the DequantizeLinear stands directly before the product that reads it, where runtimes fuse the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx, nn
+
+from octavo.errors import ModelError
+from octavo.graph.flow import operation
+from octavo.graph.quantizer import Quantizer
+from octavo.runtime.onnx_graph import OnnxGraph
+
+ONNX_TYPES = {
+    torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int16: 5, torch.int32: 6, torch.int64: 7, torch.bool: 9,
+    torch.float16: 10, torch.float64: 11,
+}  # fmt: skip
+_NUMPY_TYPES = {torch.bool: np.bool_, torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64,
+                torch.int32: np.int32, torch.int16: np.int16, torch.int8: np.int8, torch.uint8: np.uint8}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Names of the scale and zero-point that integers are dequantized with."""
+
+    scale: str
+    zero_point: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One tensor of the ONNX graph: floats, or integers on a grid; flat if its first two axes are one."""
+
+    name: str
+    grid: Grid | None = None
+    flat: bool = False
+
+
+class Translator:
+    """Walks a graph and keeps the ONNX value of every node."""
+
+    def __init__(self, module: fx.GraphModule, graph: OnnxGraph) -> None:
+        self.module = module
+        self.graph = graph
+        self.values: dict[fx.Node, Value | list[Value]] = {}
+        self.weights: dict[fx.Node, Quantizer] = {}  # quantizers of weights, written where they are read
+        self.factors: dict[fx.Node, float] = {}  # constants folded into a dequantization or a weight's scale
+        self.replaced: dict[fx.Node, fx.Node] = {}  # multiplications that were folded away
+        self.stored: dict[str, str] = {}  # initializers of integer weights by site
+        self._cache: dict[tuple[str, ...], str] = {}
+        first = next(node for node in module.graph.nodes if node.op == "placeholder")
+        self.first = str(first.target)
+        self.batch, self.length = (str(size) for size in first.meta["val"].shape)
+
+    def run(self, known: dict[fx.Node, Value]) -> list[str]:
+        """Write every node; the float results in order. `known` are nodes that were written by other means."""
+        from octavo.runtime.operations import TABLE
+
+        self.values |= known
+        for node in self.module.graph.nodes:
+            if node in self.values or node.op in ("get_attr", "output"):
+                continue
+            if node.op == "placeholder":
+                self.values[node] = Value(name=str(node.target))
+            elif node.op == "call_module":
+                self._module(node)
+            elif node in self.replaced:
+                self.values[node] = self.values[self.replaced[node]]
+            elif operation(node) not in TABLE:
+                raise ModelError(f"the operation {node.target} has no ONNX translation here; export is not possible")
+            else:
+                self.values[node] = TABLE[operation(node)](self, node)
+        output = next(node for node in reversed(self.module.graph.nodes) if node.op == "output")
+        return [self.full(result) for result in output.args[0]]  # type: ignore[union-attr, arg-type]
+
+    def _module(self, node: fx.Node) -> None:
+        module = self.module.get_submodule(str(node.target))
+        source = node.all_input_nodes[0]
+        if not isinstance(module, Quantizer):  # dropout
+            self.values[node] = self.values[source]
+        elif module.site.kind == "weight":
+            self.weights[node] = module
+        else:
+            from octavo.runtime.grids import quantize_activation
+
+            self.values[node] = quantize_activation(self, node, source, module)
+
+    # -- reading values ----------------------------------------------------------------------------------------------
+
+    def value(self, node: fx.Node) -> Value:
+        """The value of a node as it stands: perhaps flat, perhaps integers."""
+        if node not in self.values:
+            self.values[node] = Value(name=self._parameter(node))
+        found = self.values[node]
+        assert isinstance(found, Value), node
+        return found
+
+    def full(self, node: Any, dtype: torch.dtype | None = None) -> str:
+        """The float (or plain integer) tensor of an argument in its own shape; numbers become constants of `dtype`."""
+        if not isinstance(node, fx.Node):
+            return self.graph.constant(node, _NUMPY_TYPES[dtype or torch.get_default_dtype()])
+        if not isinstance(node.meta.get("val"), Tensor) and not isinstance(self.values.get(node), list):
+            return self._cast(self.size(node), torch.int64, dtype)
+        value = self.unflatten(self.value(node), node)
+        return self._cast(self.floats(value), node.meta["val"].dtype, dtype)
+
+    def rows(self, node: fx.Node) -> str:
+        """The float tensor of a hidden state as a matrix (rows, width)."""
+        return self.floats(self.flatten(self.value(node), node))
+
+    def floats(self, value: Value) -> str:
+        """Dequantize a value if it is integers."""
+        if value.grid is None:
+            return value.name
+        return self.once("DequantizeLinear", value.name, value.grid.scale, value.grid.zero_point)
+
+    def flatten(self, value: Value, node: fx.Node) -> Value:
+        """(batch, length, width) as (batch · length, width)."""
+        if value.flat:
+            return value
+        width = node.meta["val"].shape[-1]
+        return replace(value, flat=True, name=self.once("Reshape", value.name, self.graph.constant([-1, width], np.int64)))
+
+    def unflatten(self, value: Value, node: fx.Node) -> Value:
+        """The opposite of `flatten`."""
+        if not value.flat:
+            return value
+        shape = self.shape([*node.meta["val"].shape])
+        return replace(value, flat=False, name=self.once("Reshape", value.name, shape))
+
+    def is_hidden_state(self, node: Any) -> bool:
+        """Whether a node is (batch, length, width) with a fixed width, so that it can travel flat."""
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        if not isinstance(value, Tensor) or value.dim() != 3 or not isinstance(value.shape[2], int):
+            return False
+        return (str(value.shape[0]), str(value.shape[1])) == (self.batch, self.length)
+
+    def once(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """Add a node, or give the result of the equal node that was added before."""
+        key = (operator, *inputs, repr(sorted(attributes.items())))
+        if key not in self._cache:
+            self._cache[key] = self.graph.add(operator, *inputs, **attributes)
+        return self._cache[key]
+
+    def tensor(self, node: fx.Node) -> Tensor | None:
+        """The parameter or buffer behind a `get_attr` node."""
+        found: Any = self.module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return found if isinstance(found, Tensor) else None
+
+    def _parameter(self, node: fx.Node) -> str:
+        if node in self.weights:
+            from octavo.runtime.weights import dequantized_weight
+
+            return dequantized_weight(self, node)
+        assert node.op == "get_attr", node
+        tensor = self.tensor(node)
+        assert tensor is not None
+        shared = isinstance(tensor, nn.Parameter)
+        key = ("parameter", str(node.target))
+        if key not in self._cache:
+            array = tensor.detach().cpu().numpy()
+            store = self.graph.initializer if shared else self.graph.constant
+            self._cache[key] = store(array, name=str(node.target))
+        return self._cache[key]
+
+    def _cast(self, name: str, found: torch.dtype, wanted: torch.dtype | None) -> str:
+        return name if wanted in (None, found) else self.once("Cast", name, to=ONNX_TYPES[wanted])  # type: ignore[index]
+
+    # -- sizes -------------------------------------------------------------------------------------------------------
+
+    def size(self, size: Any) -> str:
+        """A size as an int64 tensor of one entry: a number, a symbol of export, or a node that computes one."""
+        if isinstance(size, int):
+            return self.graph.constant([size], np.int64)
+        symbol = str(size.meta.get("val")) if isinstance(size, fx.Node) else str(size)
+        if symbol in (self.batch, self.length):
+            start = 0 if symbol == self.batch else 1
+            return self.once("Shape", self.first, start=start, end=start + 1)
+        if isinstance(size, fx.Node):
+            return self.value(size).name
+        return self._expression(size)
+
+    def shape(self, sizes: Sequence[Any]) -> str:
+        """A shape as one int64 tensor."""
+        if all(isinstance(size, int) for size in sizes):
+            return self.graph.constant(list(sizes), np.int64)
+        symbols = [str(size.meta.get("val")) if isinstance(size, fx.Node) else str(size) for size in sizes]
+        if symbols[:2] == [self.batch, self.length]:
+            rest = [self.shape(sizes[2:])] if len(sizes) > 2 else []
+            parts = [self.once("Shape", self.first), *rest]
+        else:
+            parts = [self.size(size) for size in sizes]
+        return self.once("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def _expression(self, size: Any) -> str:
+        """A symbolic product or sum of batch and length."""
+        import sympy
+
+        expression = size.node.expr if hasattr(size, "node") else size
+        return self._sympy(expression, {sympy.Symbol(self.batch).name: self.batch, self.length: self.length})
+
+    def _sympy(self, expression: Any, symbols: dict[str, str]) -> str:
+        if expression.is_Integer:
+            return self.graph.constant([int(expression)], np.int64)
+        if expression.is_Symbol and str(expression) in symbols:
+            start = 0 if str(expression) == self.batch else 1
+            return self.once("Shape", self.first, start=start, end=start + 1)
+        operators = {"Add": "Add", "Mul": "Mul"}
+        kind = type(expression).__name__
+        if kind not in operators:
+            raise ModelError(f"a size of the graph, {expression}, cannot be written as ONNX; export is not possible")
+        parts = [self._sympy(part, symbols) for part in expression.args]
+        total = parts[0]
+        for part in parts[1:]:
+            total = self.once(operators[kind], total, part)
+        return total

@@ -1,0 +1,186 @@
+"""Weights as integers, each stored once: linear layers, embedding tables, and everything else that reads a weight."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx
+
+from octavo.graph.quantizer import Quantizer
+from octavo.runtime.grids import integer_type
+from octavo.runtime.translate import ONNX_TYPES, Translator, Value
+
+_BIAS_LIMIT = 2**30
+
+
+def integers_of(t: Translator, node: fx.Node) -> tuple[Quantizer, Tensor]:
+    """The quantizer of a weight and its integers, int32, in the weight's own shape."""
+    quantizer = t.weights[node]
+    parameter = t.tensor(node.all_input_nodes[0])
+    assert parameter is not None
+    return quantizer, quantizer.integers(parameter.detach())
+
+
+def store(t: Translator, quantizer: Quantizer, integers: NDArray[np.int32]) -> str:
+    """An initializer of the narrowest type the format has: 4, 8 or 16 bits; shared layers find it stored already."""
+    name = quantizer.site.name
+    if name not in t.stored:
+        if quantizer.spec.bits <= 4:
+            t.stored[name] = t.graph.packed_initializer(integers, 4, quantizer.low < 0, name)
+        else:
+            t.stored[name] = t.graph.initializer(integers.astype(integer_type(quantizer)), name)
+    return t.stored[name]
+
+
+def _zero_point(t: Translator, quantizer: Quantizer, values: NDArray[np.int32]) -> str:
+    if quantizer.spec.bits <= 4:
+        return t.graph.packed_initializer(values, 4, quantizer.low < 0, "zero_point")
+    return t.graph.constant(values, integer_type(quantizer), "zero_point")
+
+
+def grid_along(quantizer: Quantizer, axis: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Scale and zero-point: scalars, or vectors along the weight's axis."""
+    if quantizer.scale.numel() == 1:
+        return quantizer.scale.cpu().numpy().reshape(()), quantizer.zero_point.cpu().numpy().reshape(())
+    assert quantizer.axis == axis, (quantizer.site.name, quantizer.axis)
+    index = quantizer.index
+    return quantizer.scale[index].cpu().numpy(), quantizer.zero_point[index].cpu().numpy()
+
+
+def dequantized_weight(t: Translator, node: fx.Node) -> str:
+    """A weight in its own shape, dequantized where it stands: vectors of norms, tables, kernels."""
+    quantizer, integers = integers_of(t, node)
+    scale, zero_point = grid_along(quantizer, quantizer.axis or 0)
+    name = store(t, quantizer, integers.cpu().numpy())
+    grid = [t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point)]
+    axis = {"axis": quantizer.axis} if scale.ndim else {}
+    return t.once("DequantizeLinear", name, *grid, **axis)
+
+
+# -- linear layers ---------------------------------------------------------------------------------------------------
+
+
+def linear_layer(t: Translator, node: fx.Node, source: fx.Node, weight: fx.Node, bias: fx.Node | None) -> Value:
+    """x Wᵀ + b, with W stored transposed (in, out) and the rows of x as a matrix where x is a hidden state."""
+    flat = t.is_hidden_state(source)
+    x = t.rows(source) if flat else t.full(source)
+    factor = t.factors.get(node, 1.0)
+    matrix, scale = _matrix(t, weight, factor)
+    if bias is None:
+        return Value(name=t.graph.add("MatMul", x, matrix, name=node.name), flat=flat)
+    offset = t.tensor(bias)
+    assert offset is not None
+    numbers = (offset.detach().cpu().double() * factor).numpy()
+    if flat or source.meta["val"].dim() == 2:
+        value = t.value(source)
+        step = _scale_of(t, value.grid.scale) if value.grid is not None else None
+        name = _bias(t, numbers, step, scale, str(bias.target))
+        return Value(name=t.graph.add("Gemm", x, matrix, name, name=node.name), flat=flat)
+    name = t.graph.constant(numbers, np.float32, str(bias.target))
+    return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix), name, name=node.name))
+
+
+def _matrix(t: Translator, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
+    """Wᵀ (in, out) as floats of the graph, and its scales (scalar or (out,)) if it is stored as integers."""
+    if weight not in t.weights:
+        tensor = t.tensor(weight)
+        if tensor is None or len(weight.users) > 1:
+            return t.once("Transpose", t.full(weight), perm=[1, 0]), None
+        array = (tensor.detach().cpu() * factor).numpy().T
+        return t.graph.initializer(array, str(weight.target)), None
+    quantizer, integers = integers_of(t, weight)
+    scale, zero_point = grid_along(quantizer, 0)
+    if _is_table(t, quantizer):  # a decoder tied to the token embeddings: stored once, as the table
+        return t.once("Transpose", t.full(weight), perm=[1, 0]), scale
+    scale = (scale * np.float32(factor)).astype(np.float32)
+    name = store(t, quantizer, integers.cpu().numpy().T)
+    grid = [t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point)]
+    axis = {"axis": 1} if scale.ndim else {}
+    return t.once("DequantizeLinear", name, *grid, **axis), scale
+
+
+def _is_table(t: Translator, quantizer: Quantizer) -> bool:
+    return quantizer.site.role == "embedding_weight"
+
+
+def _scale_of(t: Translator, name: str) -> float:
+    from onnx import numpy_helper
+
+    return float(numpy_helper.to_array(t.graph.initializers[name]))
+
+
+def _bias(t: Translator, numbers: NDArray[np.float64], step: float | None, scale: NDArray[np.float32] | None, name: str) -> str:
+    """The bias as int32 on the grid of the accumulator, scale of x times scale of W, which integer kernels add for free."""
+    if step is None or scale is None:
+        return t.graph.constant(numbers, np.float32, name)
+    grid = (np.float32(step) * scale).astype(np.float32) * np.ones(len(numbers), np.float32)
+    integers = np.rint(numbers / grid)
+    if np.abs(integers).max() > _BIAS_LIMIT:
+        return t.graph.constant(numbers, np.float32, name)
+    stored = t.graph.constant(integers, np.int32, name)
+    zeros = t.graph.constant(np.zeros(len(numbers)), np.int32, "zero_point")
+    return t.graph.add("DequantizeLinear", stored, t.graph.constant(grid, np.float32, "scale"), zeros, axis=0)
+
+
+# -- embedding tables ------------------------------------------------------------------------------------------------
+
+
+def gather_rows(t: Translator, weight: fx.Node, indices: str, name: str) -> str:
+    """Rows of a table by index; of an integer table only the rows read are dequantized."""
+    if weight not in t.weights:
+        return t.graph.add("Gather", t.full(weight), indices, name=name, axis=0)
+    quantizer, integers = integers_of(t, weight)
+    scale, zero_point = grid_along(quantizer, 0)
+    rows = _integer_rows(t, quantizer, integers, indices)
+    if scale.ndim == 0 and quantizer.spec.bits > 4:
+        grid = [t.graph.constant(scale, np.float32, "scale"), t.graph.constant(zero_point, integer_type(quantizer), "zero_point")]
+        return t.graph.add("DequantizeLinear", rows, *grid, name=name)
+    floats = t.graph.add("Cast", rows, to=ONNX_TYPES[torch.float32]) if quantizer.spec.bits > 4 else rows
+    step, shift = (_per_row(t, array, indices) for array in (scale, zero_point.astype(np.float32)))
+    if zero_point.any():
+        floats = t.graph.add("Sub", floats, shift)
+    return t.graph.add("Mul", floats, step, name=name)
+
+
+def _per_row(t: Translator, array: NDArray[np.float32], indices: str) -> str:
+    if array.ndim == 0:
+        return t.graph.constant(array, np.float32)
+    return t.graph.add("Gather", t.graph.constant(array[:, None], np.float32, "scale"), indices, axis=0)
+
+
+def _integer_rows(t: Translator, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
+    """The integers of the rows read; tables of at most 4 bits are stored in bytes and taken apart after reading."""
+    if quantizer.spec.bits > 4:
+        table = store(t, quantizer, integers.cpu().numpy())
+        return t.graph.add("Gather", table, indices, axis=0)
+    bits = 2 if quantizer.spec.bits == 2 else 4
+    if integers.shape[1] % (8 // bits):
+        bits = 8
+    packed = _pack_columns((integers - quantizer.low).cpu().numpy(), bits)
+    table = t.stored.setdefault(quantizer.site.name, "") or t.graph.initializer(packed, quantizer.site.name)
+    t.stored[quantizer.site.name] = table
+    byte = t.graph.add("Cast", t.graph.add("Gather", table, indices, axis=0), to=ONNX_TYPES[torch.float32])
+    digits = _digits(t, byte, bits)
+    joined = t.graph.add("Concat", *digits, axis=-1) if len(digits) > 1 else digits[0]
+    return t.graph.add("Add", joined, t.graph.constant(float(quantizer.low), np.float32))
+
+
+def _pack_columns(integers: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
+    """(rows, width) as bytes (rows, width · bits / 8): byte j holds columns j, j + n, j + 2n … (n bytes per row)."""
+    parts = np.split(integers.astype(np.uint8), 8 // bits, axis=1)
+    packed = np.zeros_like(parts[0])
+    for place, part in enumerate(parts):
+        packed |= part << (place * bits)
+    return packed
+
+
+def _digits(t: Translator, byte: str, bits: int) -> list[str]:
+    """The digits of a byte to base 2**bits, lowest first, by division: shifts of bytes are not known to every runtime."""
+    base = t.graph.constant(float(2**bits), np.float32)
+    digits = []
+    for _ in range(8 // bits - 1):
+        quotient = t.graph.add("Floor", t.graph.add("Div", byte, base))
+        digits.append(t.graph.add("Sub", byte, t.graph.add("Mul", quotient, base)))
+        byte = quotient
+    return [*digits, byte]

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from octavo.versions import __version__
+from tests.cli.conftest import Run
+
+COMMANDS = ("demo", "sites", "recipes", "quantize", "evaluate")
+
+
+def test_help_lists_every_command(run: Run) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert all(command in result.stdout for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_has_examples_and_the_common_options(run: Run, command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert "Examples" in result.stdout and f"octavo {command}" in result.stdout
+    assert all(option in result.stdout for option in ("--json", "--seed", "--device", "--debug"))
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").stdout == f"octavo {__version__}\n"
+
+
+def test_without_arguments_help_is_shown(run: Run) -> None:
+    assert "Usage" in run().output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("quantise",), ("sites",), ("sites", "m", "--device", "tpu"), ("sites", "m", "--placement", "all")],
+    ids=["unknown command", "argument missing", "unknown device", "unknown placement"],
+)
+def test_bad_usage_exits_with_2(run: Run, arguments: tuple[str, ...]) -> None:
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Usage" in result.stderr

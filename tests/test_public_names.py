@@ -1,0 +1,66 @@
+"""The names that `import octavo` offers: a change here is a change of the interface, and meant."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import octavo
+
+PUBLIC = [
+    "AllMinMax",
+    "CrossEntropy",
+    "Encoder",
+    "MinMax",
+    "Mse",
+    "OctavoError",
+    "OctavoWarning",
+    "Override",
+    "PerChannel",
+    "PerEmbedding",
+    "PerGroup",
+    "PerTensor",
+    "PerToken",
+    "Percentile",
+    "QuantizedEncoder",
+    "Recipe",
+    "RunningMinMax",
+    "TensorSpec",
+    "__version__",
+    "evaluate",
+    "load",
+    "quantize",
+    "recipe",
+]
+
+
+def exported(tree: ast.AST) -> list[str]:
+    """Return the names that a module re-exports: imported as themselves, `from x import name as name`."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    return sorted(alias.name for node in imports for alias in node.names if alias.name == alias.asname)
+
+
+def source() -> ast.Module:
+    assert octavo.__file__ is not None
+    return ast.parse(Path(octavo.__file__).read_text(encoding="utf-8"))
+
+
+def test_the_public_names_are_these() -> None:
+    assert exported(source()) == PUBLIC
+
+
+def test_names_for_type_checkers_are_those_loaded_on_first_use() -> None:
+    checked = [node for node in source().body if isinstance(node, ast.If)]
+    assert exported(ast.Module(body=list(checked), type_ignores=[])) == sorted(octavo._LAZY)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_name_is_there(name: str) -> None:
+    assert getattr(octavo, name) is not None
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'quantise'"):
+        octavo.quantise  # noqa: B018 - looking it up is the test
