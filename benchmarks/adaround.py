@@ -30,7 +30,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Round with both methods on the same grid and compare each with FP32."""
     texts = read_texts(options.texts_file)
     if len(texts) < options.texts + _TEST_TEXTS:
-        raise SystemExit(f"{options.texts_file} has {len(texts)} texts; use at most {len(texts) - _TEST_TEXTS}")
+        raise SystemExit(f"{options.texts_file} has only {len(texts)} texts, {_TEST_TEXTS} of them for tests")
     rounding, test = texts[: options.texts], texts[options.texts : options.texts + _TEST_TEXTS]
     encoder = octavo.load(options.model, device=options.device)
     recipe = replace(octavo.recipe(options.recipe), rounding=AdaRound(iterations=options.iterations))

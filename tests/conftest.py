@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder
+
+# Before torch is imported: the workers of a test run share the cores, and threads that wait for each other crawl.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A deadline measures how busy the machine is, not whether the code is right.
 settings.register_profile("octavo", deadline=None)

@@ -11,8 +11,10 @@ import octavo
 
 PUBLIC = [
     "AllMinMax",
+    "AverageBits",
     "CrossEntropy",
     "Encoder",
+    "Megabytes",
     "MinMax",
     "Mse",
     "OctavoError",
@@ -29,10 +31,14 @@ PUBLIC = [
     "RunningMinMax",
     "TensorSpec",
     "__version__",
+    "allocate_bits",
+    "diagnose",
     "evaluate",
+    "integer_only",
     "load",
     "quantize",
     "recipe",
+    "split_groups",
 ]
 
 

@@ -33,8 +33,13 @@ if TYPE_CHECKING:
     from octavo.diagnose import diagnose as diagnose
     from octavo.graph import Encoder as Encoder
     from octavo.graph import QuantizedEncoder as QuantizedEncoder
+    from octavo.graph.integer import integer_only as integer_only
     from octavo.graph.load import load as load
+    from octavo.graph.split import split_groups as split_groups
     from octavo.methods import quantize as quantize
+    from octavo.methods.bits import AverageBits as AverageBits
+    from octavo.methods.bits import Megabytes as Megabytes
+    from octavo.methods.bits import allocate_bits as allocate_bits
     from octavo.tasks.evaluate import evaluate as evaluate
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
@@ -44,6 +49,11 @@ _LAZY = {
     "load": "octavo.graph",
     "diagnose": "octavo.diagnose",
     "quantize": "octavo.methods",
+    "AverageBits": "octavo.methods.bits",
+    "Megabytes": "octavo.methods.bits",
+    "allocate_bits": "octavo.methods.bits",
+    "integer_only": "octavo.graph.integer",
+    "split_groups": "octavo.graph.split",
     "evaluate": "octavo.tasks.evaluate",
 }
 

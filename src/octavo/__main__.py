@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from octavo.cli import main
 
-main()
+if __name__ == "__main__":  # processes that a grid starts import this file too
+    main()

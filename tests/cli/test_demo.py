@@ -7,14 +7,16 @@ import pytest
 
 import octavo
 from octavo.cli import demo
+from octavo.cli.steps import STEPS, conclude
 from octavo.cli.story import CALIBRATION_TEXTS, Story, demo_texts
 from octavo.graph import Encoder
 from tests.cli.conftest import Run
 
 
 def prepare(monkeypatch: pytest.MonkeyPatch, encoder: Encoder, calibration: int, every: int) -> None:
-    """Have the demo work on a model that is loaded already, and on fewer texts."""
+    """Have the demo work on a model that is loaded already, on fewer texts, up to the table of recipes."""
     first, second = demo_texts()
+    monkeypatch.setattr(demo, "STEPS", STEPS[: STEPS.index(conclude) + 1])
     monkeypatch.setattr(octavo, "load", lambda *_, **__: encoder, raising=False)
     monkeypatch.setattr("octavo.cli.steps.demo_texts", lambda: (first[:calibration], second[::every]))
 

@@ -38,7 +38,7 @@ def test_debug_adds_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interrupt_is_one_line_and_exit_code_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert fail(KeyboardInterrupt()) == 130
     shown = capsys.readouterr().err
-    assert shown.startswith("Error: interrupted") and shown.count("\n") == 1
+    assert shown == "Error: interrupted\n"
 
 
 def test_a_bug_is_not_dressed_up() -> None:
@@ -104,7 +104,7 @@ def test_progress_shows_a_bar_on_a_terminal(
     with Session(**OPTIONS).progress("Working") as progress:
         progress(1, 2)
     shown = capsys.readouterr()
-    assert "Working" in shown.err and "1/2" in shown.err and shown.out == ""
+    assert "Working" in shown.err and "50%" in shown.err and shown.out == ""
 
 
 def test_the_seed_is_sown(monkeypatch: pytest.MonkeyPatch) -> None:

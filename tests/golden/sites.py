@@ -1,4 +1,4 @@
-"""Snapshots of the sites of every family: one line of JSON for each site, so that a change reads as a diff."""
+"""Snapshots of the sites of every family: one line of JSON for each, so that a change reads as a diff."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ FOLDER = Path(__file__).parent
 
 
 def render(encoder: Encoder) -> str:
-    """The sites of an encoder as JSON: [name, role, shape], and "linear-input" where one of those reads it."""
+    """The sites of an encoder as JSON: [name, role, shape], and "linear-input" if it is one."""
     sections = {"activation_sites": encoder.activation_sites, "weight_sites": encoder.weight_sites}
-    parts = [f" \"{name}\": [\n" + ",\n".join(map(_line, sites)) + "\n ]" for name, sites in sections.items()]
+    parts = [f' "{name}": [\n' + ",\n".join(map(_line, sites)) + "\n ]" for name, sites in sections.items()]
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 

@@ -1,4 +1,4 @@
-"""Write the snapshots anew: `python -m tests.golden.update [FAMILY ...]`. Read the diff before you keep it."""
+"""Write the snapshots anew: `python -m tests.golden.update [FAMILY ...]`. Read the diff then."""
 
 from __future__ import annotations
 

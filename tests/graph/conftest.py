@@ -6,7 +6,6 @@ from torch import nn
 from octavo.graph import Encoder
 from tests.graph import families
 
-
 _FAMILIES = [
     pytest.param(name, marks=pytest.mark.slow) if name in families.TWINS else name for name in families.EVERY
 ]

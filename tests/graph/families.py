@@ -26,7 +26,12 @@ _SIZES: dict[str, Any] = {
 _POSITIONS_FROM_2 = {"pad_token_id": 1, "max_position_embeddings": LENGTH + 2, "type_vocab_size": 1}
 _MOBILE = {"embedding_size": 16, "intra_bottleneck_size": 16, "num_feedforward_networks": 3}
 _DISTILBERT = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
-_DEBERTA = {"relative_attention": True, "position_buckets": 8, "pos_att_type": ["p2c", "c2p"], "norm_rel_ebd": "layer_norm"}
+_DEBERTA = {
+    "relative_attention": True,
+    "position_buckets": 8,
+    "pos_att_type": ["p2c", "c2p"],
+    "norm_rel_ebd": "layer_norm",
+}
 _T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
 
 # family -> (configuration class, what it sets beside the sizes)
@@ -42,7 +47,10 @@ _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mpnet": ("MPNetConfig", {"max_position_embeddings": LENGTH + 2}),
     "camembert": ("CamembertConfig", _POSITIONS_FROM_2),
     "deberta-v2": ("DebertaV2Config", _DEBERTA),
-    "modernbert": ("ModernBertConfig", {"pad_token_id": 0, "global_attn_every_n_layers": 2, "local_attention": 8}),
+    "modernbert": (
+        "ModernBertConfig",
+        {"pad_token_id": 0, "global_attn_every_n_layers": 2, "local_attention": 8},
+    ),
     "roformer": ("RoFormerConfig", {}),
     "squeezebert": ("SqueezeBertConfig", {"embedding_size": 32}),
     "roberta-prelayernorm": ("RobertaPreLayerNormConfig", _POSITIONS_FROM_2),
@@ -56,7 +64,17 @@ _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "fnet": ("FNetConfig", {}),
     "t5": ("T5Config", _T5),
 }
-REQUIRED = ("bert", "roberta", "distilroberta", "mobilebert", "distilbert", "electra", "albert", "xlm-roberta", "mpnet")
+REQUIRED = (
+    "bert",
+    "roberta",
+    "distilroberta",
+    "mobilebert",
+    "distilbert",
+    "electra",
+    "albert",
+    "xlm-roberta",
+    "mpnet",
+)
 EVERY = tuple(_FAMILIES)
 # Their graphs equal those of BERT, RoBERTa, ALBERT or RoBERTa-PreLayerNorm.
 TWINS = ("camembert", "ernie", "rembert", "xlm-roberta-xl", "megatron-bert")
@@ -71,7 +89,9 @@ def config(family: str, **changes: Any) -> Any:
     """The tiny configuration of a family."""
     name, settings = _FAMILIES[family]
     own_sizes = family in ("distilbert", "t5")
-    special = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "mask_token_id"), 3)
+    special = dict.fromkeys(
+        ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "mask_token_id"), 3
+    )
     sizes = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH} if own_sizes else _SIZES
     return getattr(transformers, name)(**{**sizes, **special, **settings, **changes})
 
@@ -90,13 +110,17 @@ def network(family: str, head: Head = "sequence-classification", seed: int = 0, 
 
 
 def _t5_encoder() -> nn.Module:
-    """`AutoModel` makes encoder and decoder of a T5 configuration; the encoder alone has a class of its own."""
+    """`AutoModel` makes encoder and decoder of a T5 configuration; the encoder has a class of its own."""
     return transformers.T5EncoderModel._from_config(config("t5"), attn_implementation="eager").eval()
 
 
-@cache
 def captured(family: str, head: Head = "sequence-classification") -> tuple[nn.Module, Encoder]:
     """A network and its captured encoder, made once; tests leave both as they are."""
+    return _captured(family, head)
+
+
+@cache
+def _captured(family: str, head: Head) -> tuple[nn.Module, Encoder]:
     made = network(family, head)
     return made, make_encoder(f"tiny {family}", made, None, head)
 

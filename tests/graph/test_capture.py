@@ -28,7 +28,9 @@ class Branching(nn.Module):
 
 
 def test_a_model_that_cannot_be_captured_is_named_with_the_reason() -> None:
-    with pytest.raises(CaptureError, match=r"^branching: torch\.export cannot capture this model.*data-dependent"):
+    with pytest.raises(
+        CaptureError, match=r"^branching: torch\.export cannot capture this model.*data-dependent"
+    ):
         capture(Branching(), ["input_ids"], ["last_hidden_state"], 16, "branching")
 
 
@@ -53,7 +55,9 @@ def test_gradients_equal_those_of_the_model() -> None:
     batch = families.batch((3, 7))
     weight = "bert.encoder.layer.0.output.dense.weight"
     (expected,) = torch.autograd.grad(network(**batch).logits.sum(), [network.get_parameter(weight)])
-    (found,) = torch.autograd.grad(encoder.graph(*encoder.arguments(batch))[0].sum(), [network.get_parameter(weight)])
+    (found,) = torch.autograd.grad(
+        encoder.graph(*encoder.arguments(batch))[0].sum(), [network.get_parameter(weight)]
+    )
     assert torch.allclose(found, expected, atol=1e-6)
 
 

@@ -9,7 +9,8 @@ from octavo.graph.flow import Flow, operation
 from octavo.spec import MinMax, Recipe, TensorSpec
 from tests.graph import families
 
-# Families that only ever add the mask to the scores; DeBERTa, say, also multiplies embeddings with zeros and ones.
+# Families that only ever add the mask to the scores; DeBERTa, say, also multiplies embeddings with zeros and
+# ones.
 ADDING = ("bert", "roberta", "mobilebert", "distilbert", "electra", "albert", "mpnet")
 
 
@@ -30,7 +31,16 @@ def test_no_path_leads_from_the_mask_to_a_quantizer_except_through_softmax(famil
 
 def test_operations_go_by_their_bare_names(bert: Encoder) -> None:
     names = {operation(node) for node in bert.graph.graph.nodes}
-    assert {"linear", "matmul", "softmax", "layer_norm", "add", "embedding", "dropout", "placeholder"} <= names
+    assert {
+        "linear",
+        "matmul",
+        "softmax",
+        "layer_norm",
+        "add",
+        "embedding",
+        "dropout",
+        "placeholder",
+    } <= names
 
 
 def test_a_value_knows_its_readers_and_its_weights(bert: Encoder) -> None:
@@ -38,4 +48,6 @@ def test_a_value_knows_its_readers_and_its_weights(bert: Encoder) -> None:
     site = next(site for site in bert.activation_sites if site.name == "layers.0.ffn_input")
     value = next(value for value in flow.values.values() if value.node.name == site.targets[0])
     assert sorted(flow.working[reader] for reader in value.readers) == ["linear", "sum"]
-    assert [weight.target for weight in value.weights] == ["bert.encoder.layer.0.attention.output.LayerNorm.weight"]
+    assert [weight.target for weight in value.weights] == [
+        "bert.encoder.layer.0.attention.output.LayerNorm.weight"
+    ]

@@ -20,7 +20,9 @@ def model(bert: Encoder) -> QuantizedEncoder:
     return quantize(bert, W8A8, [BATCH])
 
 
-def recipe(*overrides: Override, activations: TensorSpec | None = A8, weights: TensorSpec | None = W8) -> Recipe:
+def recipe(
+    *overrides: Override, activations: TensorSpec | None = A8, weights: TensorSpec | None = W8
+) -> Recipe:
     return Recipe(name="mine", weights=weights, activations=activations, overrides=overrides)
 
 
@@ -48,12 +50,20 @@ def test_overrides_choose_specs_by_pattern_and_role(bert: Encoder) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (Override(sites=("layers.*.ffn_ouput",), bits=4), r"'layers\.\*\.ffn_ouput' matches no site of tiny bert; did you mean"),
-        (Override(roles=("ffn_outptu",), bits=4), r"no site of tiny bert has the role 'ffn_outptu'; did you mean 'ffn_output'"),
+        (
+            Override(sites=("layers.*.ffn_ouput",), bits=4),
+            r"'layers\.\*\.ffn_ouput' matches no site of tiny bert; did you mean",
+        ),
+        (
+            Override(roles=("ffn_outptu",), bits=4),
+            r"no site of tiny bert has the role 'ffn_outptu'; did you mean 'ffn_output'",
+        ),
     ],
     ids=["pattern", "role"],
 )
-def test_what_matches_nothing_is_an_error_with_the_nearest_names(bert: Encoder, override: Override, message: str) -> None:
+def test_what_matches_nothing_is_an_error_with_the_nearest_names(
+    bert: Encoder, override: Override, message: str
+) -> None:
     with pytest.raises(SiteError, match=message):
         attach(bert, recipe(override))
 
@@ -97,7 +107,9 @@ def test_off_and_on_again_is_where_it_was(model: QuantizedEncoder) -> None:
 
 
 def test_a_state_for_no_site_is_an_error(model: QuantizedEncoder) -> None:
-    with pytest.raises(SiteError, match=r"'layers.7.query' matches no quantized site of tiny bert; did you mean"):
+    with pytest.raises(
+        SiteError, match=r"'layers.7.query' matches no quantized site of tiny bert; did you mean"
+    ):
         model.set_state("layers.7.query", "off")
 
 
@@ -123,7 +135,9 @@ def test_a_weight_that_is_not_finite_is_named(value: float) -> None:
     with torch.no_grad():
         encoder.graph.get_parameter("bert.encoder.layer.1.output.dense.weight")[0, 0] = value
     model = attach(encoder, W8A8)
-    with pytest.raises(CalibrationError, match=r"the weight layers\.1\.ffn_output\.weight holds NaN or infinity"):
+    with pytest.raises(
+        CalibrationError, match=r"the weight layers\.1\.ffn_output\.weight holds NaN or infinity"
+    ):
         fix_weights(model)
 
 

@@ -14,9 +14,9 @@ from octavo.spec import (
     Granularity,
     MinMax,
     Mse,
+    Percentile,
     PerChannel,
     PerEmbedding,
-    Percentile,
     PerGroup,
     PerTensor,
     PerToken,
@@ -24,8 +24,16 @@ from octavo.spec import (
     TensorSpec,
 )
 
-SITE = Site(name="layers.0.ffn_output", role="ffn_output", kind="activation", shape=("batch", "length", 6), targets=("a",))
-WEIGHT = Site(name="layers.0.ffn_output.weight", role="linear_weight", kind="weight", shape=(6, 8), targets=("w",))
+SITE = Site(
+    name="layers.0.ffn_output",
+    role="ffn_output",
+    kind="activation",
+    shape=("batch", "length", 6),
+    targets=("a",),
+)
+WEIGHT = Site(
+    name="layers.0.ffn_output.weight", role="linear_weight", kind="weight", shape=(6, 8), targets=("w",)
+)
 
 
 def data(seed: int = 0) -> Tensor:
@@ -48,7 +56,7 @@ def by_hand(x: Tensor, low: Tensor, high: Tensor, bits: int = 8, symmetric: bool
     return fake_quantize(x, grid.scale, grid.zero_point, grid.low, grid.high)
 
 
-# -- granularities, against ranges taken by hand -------------------------------------------------------------------------
+# -- granularities, against ranges taken by hand -------------------------------------------------------------
 
 
 def test_per_tensor() -> None:
@@ -84,8 +92,12 @@ def test_groups_of_a_weight_are_groups_of_rows() -> None:
 
 
 @pytest.mark.parametrize("symmetric", [False, True], ids=["asymmetric", "symmetric"])
-@pytest.mark.parametrize("estimator", [MinMax(), Percentile(percent=100), Mse()], ids=lambda e: type(e).__name__)
-def test_per_token_has_a_range_for_every_token_of_the_tensor_at_hand(estimator: Estimator, symmetric: bool) -> None:
+@pytest.mark.parametrize(
+    "estimator", [MinMax(), Percentile(percent=100), Mse()], ids=lambda e: type(e).__name__
+)
+def test_per_token_has_a_range_for_every_token_of_the_tensor_at_hand(
+    estimator: Estimator, symmetric: bool
+) -> None:
     spec = TensorSpec(granularity=PerToken(), dynamic=True, symmetric=symmetric, estimator=estimator)
     quantizer = Quantizer(SITE, spec)
     quantizer.fix()
@@ -124,7 +136,7 @@ def test_cross_entropy_watches_rows_of_logits() -> None:
     assert fixed(TensorSpec(estimator=CrossEntropy()), x, logits).has_range
 
 
-# -- states ------------------------------------------------------------------------------------------------------------
+# -- states --------------------------------------------------------------------------------------------------
 
 
 def test_observing_and_off_pass_the_tensor_itself() -> None:
@@ -201,12 +213,14 @@ def test_training_looks_at_the_weight_and_not_at_its_cached_copy() -> None:
     assert not torch.equal(quantizer.train()(weight / 2), quantizer.constant)
 
 
-# -- learning ----------------------------------------------------------------------------------------------------------
+# -- learning ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("symmetric", [False, True], ids=["asymmetric", "symmetric"])
 @pytest.mark.parametrize("granularity", [PerTensor(), PerEmbedding(), PerGroup(groups=4)], ids=str)
-def test_learning_starts_from_the_fixed_grid_and_ends_in_one(granularity: Granularity, symmetric: bool) -> None:
+def test_learning_starts_from_the_fixed_grid_and_ends_in_one(
+    granularity: Granularity, symmetric: bool
+) -> None:
     x = data()
     quantizer = fixed(TensorSpec(granularity=granularity, symmetric=symmetric), x)
     before = quantizer(x)

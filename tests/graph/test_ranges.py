@@ -14,9 +14,9 @@ from octavo.spec import (
     Granularity,
     MinMax,
     Mse,
+    Percentile,
     PerChannel,
     PerEmbedding,
-    Percentile,
     PerGroup,
     PerTensor,
     PerToken,
@@ -24,10 +24,26 @@ from octavo.spec import (
     TensorSpec,
 )
 
-HIDDEN = Site(name="layers.3.ffn_output", role="ffn_output", kind="activation", shape=("batch", "length", 4), targets=("a",))
-PROBS = Site(name="probs", role="attention_probs", kind="activation", shape=("batch", 4, "length", "length"), targets=("b",))
-CONVOLVED = Site(name="conv", role="ffn_output", kind="activation", shape=("batch", 6, "length"), targets=("c",))
-WEIGHT = Site(name="layers.3.ffn_output.weight", role="linear_weight", kind="weight", shape=(5, 8), targets=("w",))
+HIDDEN = Site(
+    name="layers.3.ffn_output",
+    role="ffn_output",
+    kind="activation",
+    shape=("batch", "length", 4),
+    targets=("a",),
+)
+PROBS = Site(
+    name="probs",
+    role="attention_probs",
+    kind="activation",
+    shape=("batch", 4, "length", "length"),
+    targets=("b",),
+)
+CONVOLVED = Site(
+    name="conv", role="ffn_output", kind="activation", shape=("batch", 6, "length"), targets=("c",)
+)
+WEIGHT = Site(
+    name="layers.3.ffn_output.weight", role="linear_weight", kind="weight", shape=(5, 8), targets=("w",)
+)
 
 
 @pytest.mark.parametrize(
@@ -58,10 +74,26 @@ def test_an_order_moves_channels_between_groups() -> None:
 @pytest.mark.parametrize(
     ("site", "spec", "message"),
     [
-        (HIDDEN, TensorSpec(granularity=PerGroup(groups=5)), "5 groups asked for layers.3.ffn_output, width 4; use at most 4"),
-        (PROBS, TensorSpec(granularity=PerEmbedding()), "axis -1 of probs is the length, which varies; use per-tensor"),
-        (HIDDEN, TensorSpec(granularity=PerChannel(axis=3)), "layers.3.ffn_output has 3 axes, axis 3 asked for"),
-        (WEIGHT, TensorSpec(granularity=PerToken(), dynamic=True), "is a weight and has no tokens; use per-channel"),
+        (
+            HIDDEN,
+            TensorSpec(granularity=PerGroup(groups=5)),
+            "5 groups asked for layers.3.ffn_output, width 4; use at most 4",
+        ),
+        (
+            PROBS,
+            TensorSpec(granularity=PerEmbedding()),
+            "axis -1 of probs is the length, which varies; use per-tensor",
+        ),
+        (
+            HIDDEN,
+            TensorSpec(granularity=PerChannel(axis=3)),
+            "layers.3.ffn_output has 3 axes, axis 3 asked for",
+        ),
+        (
+            WEIGHT,
+            TensorSpec(granularity=PerToken(), dynamic=True),
+            "is a weight and has no tokens; use per-channel",
+        ),
         (WEIGHT, TensorSpec(granularity=PerGroup(groups=2, permute=True)), "only activations are permuted"),
     ],
     ids=["too many groups", "length varies", "no such axis", "weights have no tokens", "permuted weight"],

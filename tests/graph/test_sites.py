@@ -33,7 +33,8 @@ def test_linear_inputs_of_bert_are_eight_a_layer(twelve_layers: Encoder) -> None
 
 def test_weights_of_bert(twelve_layers: Encoder) -> None:
     counts = Counter(site.role for site in twelve_layers.weight_sites)
-    # six linear layers and two norms a layer; three tables and a norm before them; pooler and classifier after
+    # six linear layers and two norms a layer; three tables and a norm before them; pooler and classifier
+    # after
     assert counts == {"linear_weight": 6 * 12 + 2, "norm_weight": 2 * 12 + 1, "embedding_weight": 3}
 
 

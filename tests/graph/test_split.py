@@ -74,7 +74,7 @@ def test_outputs_equal_the_simulated_model_in_float64(family: str, permute: bool
     torch.testing.assert_close(outputs(split_groups(model)), outputs(model), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("family", POST_NORM)
+@pytest.mark.parametrize("family", ["bert", "mobilebert"])
 def test_every_activation_quantizer_becomes_per_tensor(family: str) -> None:
     split = split_groups(calibrated(peg(), family))
     for name, quantizer in split.quantizers.items():
@@ -182,34 +182,42 @@ def test_it_trains_like_any_graph() -> None:
     assert split.quantizers["layers.0.ffn_input.groups.0"].log_scale.grad is not None  # type: ignore[union-attr]
 
 
-# -- what cannot be split --------------------------------------------------------------------------------------------
+# -- what cannot be split ----------------------------------------------------------------------------------
 
 
 def test_nothing_to_split_is_an_error() -> None:
-    with pytest.raises(SpecError, match="recipe 'w8a8' has no per-group activations.*such as w8a8-peg6$"):
+    with pytest.raises(SpecError, match=r"recipe 'w8a8' has no per-group activations.*such as w8a8-peg6$"):
         split_groups(calibrated(octavo.recipe("w8a8")))
 
 
 def test_a_pre_norm_layer_is_named() -> None:
-    with pytest.raises(SpecError, match=r"^layers.0.ffn_residual does not add layers.0.ffn_input back.*w8a8-mp"):
+    with pytest.raises(
+        SpecError, match=r"^layers.0.ffn_residual does not add layers.0.ffn_input back.*w8a8-mp"
+    ):
         split_groups(calibrated(peg(), "megatron-bert"))
 
 
 def test_permutations_of_their_own_are_named() -> None:
     recipe = peg(overrides=(Override(sites=FFN, granularity=PerGroup(groups=3, permute=True, shared=False)),))
-    with pytest.raises(SpecError, match=r"^layers.0.ffn_input and layers.0.ffn_output have different.*shared: true$"):
+    with pytest.raises(
+        SpecError, match=r"^layers.0.ffn_input and layers.0.ffn_output have different.*shared: true$"
+    ):
         split_groups(calibrated(recipe))
 
 
 def test_per_embedding_ranges_are_named() -> None:
     more = Override(sites=("layers.*.layer_output",), granularity=PerEmbedding())
     recipe = peg()
-    with pytest.raises(SpecError, match=r"^layers.0.layer_output is PerEmbedding.*use PerGroup or PerTensor there$"):
+    with pytest.raises(
+        SpecError, match=r"^layers.0.layer_output is PerEmbedding.*use PerGroup or PerTensor there$"
+    ):
         split_groups(calibrated(replace(recipe, overrides=(*recipe.overrides, more))))
 
 
 def test_a_model_without_ranges_is_named() -> None:
-    with pytest.raises(CalibrationError, match="still in state observe; calibrate and fix the model, then split it"):
+    with pytest.raises(
+        CalibrationError, match="still in state observe; calibrate and fix the model, then split it"
+    ):
         split_groups(attach(spread("bert", False), peg()))
 
 

@@ -62,7 +62,7 @@ def surrogate(log_scale: Tensor, shift: Tensor) -> Tensor:
     """The function whose exact derivative the gradients are: rounding errors held where they are now."""
     scale, zero_point = log_scale.exp(), shift * (HIGH - LOW)
     v = X / 0.5
-    inside = X + ((v.round() - v)) * scale
+    inside = X + (v.round() - v) * scale
     ends = torch.where(X > 0, HIGH - zero_point, LOW - zero_point) * scale
     return torch.where(CLIPPED, ends, inside)
 
@@ -81,9 +81,9 @@ def test_gradients_of_the_range_equal_finite_differences(which: int) -> None:
 
 
 def test_gradients_of_several_groups_stay_apart() -> None:
-    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)) * 4
-    log_scale = torch.tensor([[-1.0, 0.0, 0.5]], requires_grad=True)
-    shift = torch.tensor([[0.2, 0.5, 0.8]], requires_grad=True)
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 4
+    log_scale = torch.tensor([[-1.0, 0.0, 0.5]], dtype=torch.float64, requires_grad=True)
+    shift = torch.tensor([[0.2, 0.5, 0.8]], dtype=torch.float64, requires_grad=True)
     learned_fake_quantize(x, log_scale, shift, LOW, HIGH).sum().backward()
     assert log_scale.grad is not None
     for channel in range(3):
@@ -92,6 +92,21 @@ def test_gradients_of_several_groups_stay_apart() -> None:
         learned_fake_quantize(x[:, channel], single, offset, LOW, HIGH).sum().backward()
         assert single.grad is not None
         assert torch.allclose(log_scale.grad[0, channel], single.grad[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shifted", [False, True], ids=["symmetric", "asymmetric"])
+def test_single_precision_is_close_to_double(shifted: bool) -> None:
+    values = torch.randn(4000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
+    weights = torch.randn(4000, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        x, (log_scale, shift) = values.to(dtype).requires_grad_(), parameters(dtype)
+        y = learned_fake_quantize(x, log_scale, shift if shifted else None, LOW, HIGH)
+        (y * weights.to(dtype)).sum().backward()
+        found.append([g.grad.double() for g in (x, log_scale, shift) if g.grad is not None])
+    assert len(found[0]) == len(found[1]) == 2 + shifted
+    for single, double in zip(*found, strict=True):
+        assert torch.allclose(single, double, rtol=1e-2)
 
 
 def test_gradient_scale_multiplies_the_range_only() -> None:

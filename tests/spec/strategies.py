@@ -14,7 +14,7 @@ NAMES = TEXTS.filter(bool)
 BITS = st.integers(2, 16)
 
 GROUPS: st.SearchStrategy[Granularity] = st.one_of(
-    st.builds(PerGroup, groups=st.integers(1, 10**6), permute=st.booleans()),
+    st.builds(PerGroup, groups=st.integers(1, 10**6), permute=st.booleans(), at_most=st.booleans()),
     st.builds(PerGroup, groups=st.integers(1, 768), permute=st.just(True), shared=st.booleans()),
 )
 STATIC: st.SearchStrategy[Granularity] = st.one_of(
@@ -55,7 +55,7 @@ def overrides(draw: st.DrawFn) -> Override:
     """Draw an override that names sites or roles and that turns them off or changes something."""
     sites = draw(st.lists(NAMES, max_size=3))
     roles = draw(st.lists(NAMES, min_size=0 if sites else 1, max_size=3))
-    where = {"sites": tuple(sites), "roles": tuple(roles)}
+    where = {"sites": tuple(sites), "roles": tuple(roles), "optional": draw(st.booleans())}
     if draw(st.booleans()):
         return Override(**where, off=True)
     fields = {
@@ -81,4 +81,5 @@ def recipes(draw: st.DrawFn) -> Recipe:
         weights=weights,
         activations=activations,
         overrides=tuple(draw(st.lists(overrides(), max_size=3))),
+        integer_functions=draw(st.booleans()),
     )

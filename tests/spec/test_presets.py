@@ -41,7 +41,8 @@ def test_weights_are_symmetric_and_low_bits_use_the_mse(name: str) -> None:
         spec = recipe(name).spec(site, "weight")
         if spec is not None:
             assert spec.symmetric
-            assert spec.granularity == PerTensor()
+            groups = PerGroup(groups=128, at_most=True)
+            assert spec.granularity == (groups if name.startswith("qbert") else PerTensor())
             assert spec.estimator == (Mse() if spec.bits < 8 else MinMax())
 
 
@@ -108,6 +109,27 @@ def test_q8bert_is_dynamic_symmetric_and_leaves_norms_and_attention_products_in_
     assert preset.spec("embeddings.norm.weight", "weight", "norm_weight") is None
     assert preset.spec("layers.0.attention_probs", "activation", "attention_probs") is None
     assert preset.spec("layers.0.ffn_hidden", "activation", "ffn_hidden") == preset.activations
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_qbert_leaves_norms_and_the_last_layer_in_float(bits: int) -> None:
+    preset = recipe(f"qbert-w{bits}a8")
+    assert preset.weights is not None and preset.weights.bits == bits
+    assert preset.spec("logits.weight", "weight", "linear_weight") is None
+    table = preset.spec("embeddings.token.weight", "weight", "embedding_weight")
+    assert table is not None and table.bits == 8
+    assert preset.spec("pooler", "activation", "pooler") is None
+    assert preset.spec("embeddings.norm.weight", "weight", "norm_weight") is None
+    assert preset.spec("layers.0.ffn_hidden", "activation", "ffn_hidden") == preset.activations
+
+
+def test_ibert_is_symmetric_with_wide_accumulators_and_integer_functions() -> None:
+    preset = recipe("ibert")
+    assert preset.integer_functions
+    assert activation("ibert", "layers.0.ffn_input") == TensorSpec(symmetric=True, estimator=RunningMinMax())
+    assert preset.spec("layers.0.ffn_residual", "activation", "ffn_residual") == TensorSpec(
+        bits=16, symmetric=True, estimator=RunningMinMax()
+    )
 
 
 def test_a_path_to_yaml_is_read(tmp_path: Path) -> None:

@@ -164,3 +164,11 @@ def test_patterns_and_roles_are_listed_once_each() -> None:
     )
     assert recipe.patterns() == ("a", "b", "c")
     assert recipe.roles() == ("query", "key")
+
+
+def test_optional_overrides_need_no_match() -> None:
+    overrides = (Override(sites=("logits",), off=True, optional=True), Override(roles=("ffn_input",), bits=4))
+    recipe = Recipe(name="r", weights=None, activations=TensorSpec(), overrides=overrides)
+    assert recipe.patterns() == ()
+    assert recipe.roles() == ("ffn_input",)
+    assert recipe.spec("logits", "activation") is None

@@ -42,6 +42,5 @@ ModelArgument = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 
 
-BatchSizeOption = Annotated[int, typer.Option("--batch-size", min=1, help="Texts that run at once.")]
 TEXT_FILE = "UTF-8, one text a line, a tab between the two texts of a pair"
 """What a file of texts looks like, for the help of every option that takes one."""

@@ -38,6 +38,7 @@ Examples:
 * `octavo quantize demo:minilm --recipe w8a8-mp --calibration texts.txt -o minilm-w8a8`
 * `octavo quantize my-bert --recipe mine.yaml --calibration texts.txt --limit 64 -o out --force`
 * `octavo quantize my-bert --recipe w4a32 -o out` (weights only: no texts needed)
+* `octavo quantize my-bert --recipe w4a32-adaround --calibration texts.txt --work rounding -o out`
 """
 
 
@@ -90,6 +91,14 @@ def _quantize(
             show_default="what the model takes",
         ),
     ] = None,
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Keep finished weights of AdaRound here; the same command goes on after an interruption.",
+            show_default=False,
+        ),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
@@ -107,6 +116,7 @@ def _quantize(
                 batch_size=batch_size,
                 seed=seed,
                 max_length=max_length,
+                work=work,
                 progress=progress,
             )
             quantized.save(output, force=force)

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def _recipes(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", help="A preset, or a YAML file to check.", show_default=False),
+        typer.Argument(metavar="NAME", help="A preset, or a YAML file to check.", show_default=False),
     ] = None,
     as_json: JsonOption = False,
     seed: SeedOption = 0,

@@ -35,7 +35,7 @@ def register(app: typer.Typer) -> None:
 def _reproduce(
     tables: Annotated[
         list[str],
-        typer.Argument(metavar="TABLE...", help="Names of tables, or YAML files.", show_default=False),
+        typer.Argument(metavar="TABLE", help="Names of tables, or YAML files.", show_default=False),
     ],
     model: Annotated[str, typer.Option(metavar="MODEL", help="The pre-trained model.", show_default=False)],
     output: Annotated[
@@ -90,7 +90,11 @@ def _reproduce(
         chosen = settings_for(model) if settings is None else load_settings(settings)
         loaded = [load_table(name) for name in tables]
         place = work.Place(
-            model=model, data=None if data is None else str(data), output=str(output), device=device
+            model=model,
+            data=None if data is None else str(data),
+            output=str(output),
+            device=device,
+            tables=tuple(tables),
         )
         selection = work.Selection(
             tasks=tuple(task or ()), rows=tuple(row or ()), seeds=tuple(only_seed or ())

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.rule import Rule
 from rich.text import Text
 
@@ -83,7 +83,7 @@ class Session:
         if not sys.stderr.isatty():
             yield lambda done, total: None
             return
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
         with Progress(*columns, console=self._err, transient=True) as bars:
             task = bars.add_task(doing, total=None)
             yield lambda done, total: bars.update(task, completed=done, total=total)
@@ -135,7 +135,7 @@ def session(*, as_json: bool, seed: int, device: Device, debug: bool) -> Iterato
             current.fail(str(error))
             raise typer.Exit(USER_ERROR) from None
         except KeyboardInterrupt:
-            current.fail("interrupted; nothing was left half-written")
+            current.fail("interrupted")
             raise typer.Exit(INTERRUPTED) from None
 
 

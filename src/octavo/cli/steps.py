@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from octavo.cli.demo_report import report
 from octavo.cli.neighbour import find_example, similarities
 from octavo.cli.sites import shape_in_words
 from octavo.cli.story import MODEL, Story, demo_texts
@@ -138,6 +139,7 @@ STEPS: tuple[Callable[[Story], None], ...] = (
     repair_with_bits,
     repair_with_groups,
     conclude,
+    report,
 )
 
 

@@ -15,6 +15,7 @@ def describe(model: QuantizedEncoder, folder: Path) -> dict[str, Any]:
     """Plain data about a model saved in a folder: its sites at each bit-width and its sizes in bytes."""
     from octavo.graph.sizes import float_bytes, folder_bytes, sites_by_bits
     from octavo.graph.storage import WEIGHTS
+    from octavo.methods.permutation import extra_parameters
 
     weights, fp32 = (folder / WEIGHTS).stat().st_size, float_bytes(model)
     return {
@@ -22,6 +23,7 @@ def describe(model: QuantizedEncoder, folder: Path) -> dict[str, Any]:
         "placement": model.recipe.placement,
         "activation_sites": {_key(bits): count for bits, count in sites_by_bits(model, "activation").items()},
         "weight_sites": {_key(bits): count for bits, count in sites_by_bits(model, "weight").items()},
+        "extra_parameters": extra_parameters(model),
         "weights_bytes": weights,
         "folder_bytes": folder_bytes(folder),
         "fp32_bytes": fp32,
@@ -36,6 +38,8 @@ def summary_table(described: dict[str, Any]) -> Table:
     table.add_column()
     table.add_row("Activations", in_words(described["activation_sites"]))
     table.add_row("Weights", in_words(described["weight_sites"]))
+    if described["extra_parameters"]:
+        table.add_row("Groups", f"{described['extra_parameters']:,} extra parameters")
     table.add_row("Size on disk", size_in_words(described))
     return table
 

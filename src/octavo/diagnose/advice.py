@@ -9,56 +9,53 @@ from octavo.diagnose.diagnosis import Finding
 from octavo.diagnose.quality import Quality
 from octavo.diagnose.trial import GROUPS, MIXED, PLAIN, Trial
 
-# What counts as kept: a cosine of 0.99 corresponds to about 17 dB.
+# What counts as kept: a cosine of 0.99 corresponds to about 17 dB; of a score half a point may be lost.
 _KEPT = {"cosine": 0.99, "sqnr_db": 17.0}
+_SCORE_LOSS = 0.5
+_BEST = {"cosine": 1.0, "sqnr_db": 60.0}
 # Groups that recover this share of what plain 8 bits lose are preferred to 16-bit tensors.
 _ENOUGH = 0.5
-_BEST = {"cosine": 1.0, "sqnr_db": 60.0, "score": 100.0}
 WHAT = {PLAIN: "8 bits per tensor", GROUPS: "six permuted groups of dimensions", MIXED: "16-bit FFN tensors"}
+_REST = " What remains is for finer granularity elsewhere or for quantization-aware training."
 
 
-def advice(trials: Sequence[Trial], outliers: bool, model: str, source: str) -> list[Finding]:
+def advice(
+    trials: Sequence[Trial], outliers: bool, model: str, source: str, float_score: float | None = None
+) -> list[Finding]:
     """One finding with the recipe to use; nothing where no recipe could be tried."""
     tried = {trial.recipe: trial.quality for trial in trials if trial.quality is not None}
     if PLAIN not in tried:
         return []
     plain = tried[PLAIN]
-    if plain.value >= _KEPT.get(plain.measure, float("inf")):
-        text = f"Recipe {PLAIN} ({WHAT[PLAIN]}) keeps {_told(plain)} on these texts; nothing needs repair."
-        return [
-            Finding(
-                level="advice", title=f"Use {PLAIN}", text=text, commands=(_command(model, PLAIN, source),)
-            )
-        ]
     better = {name: quality for name, quality in tried.items() if quality.value > plain.value}
+    if _is_kept(plain, float_score):
+        kept = f"Recipe {PLAIN} ({WHAT[PLAIN]}) keeps {_told(plain)} on these texts; nothing needs repair."
+        return [_use([PLAIN], kept, model, source)]
     if not better:
         return [_no_remedy(plain, outliers)]
-    chosen = _choose(plain, better)
-    parts = [
-        f"{PLAIN} ({WHAT[PLAIN]}) keeps {_told(plain)} on these texts",
-        f"{chosen} ({WHAT[chosen]}) keeps {_told(better[chosen])}",
-    ]
-    parts += [
-        f"{name} ({WHAT[name]}) keeps {_told(quality)}" for name, quality in better.items() if name != chosen
-    ]
-    rest = "" if max(q.value for q in better.values()) >= _KEPT.get(plain.measure, float("inf")) else (
-        " What remains is for finer granularity elsewhere or for quantization-aware training."
-    )  # fmt: skip
+    chosen = _choose(plain, better, float_score)
     order = [chosen, *(name for name in better if name != chosen)]
-    return [
-        Finding(
-            level="advice",
-            title=f"Use {chosen}",
-            text="; ".join(parts) + "." + rest,
-            commands=tuple(_command(model, name, source) for name in order),
-        )
-    ]
+    kept = "; ".join(f"{name} ({WHAT[name]}) keeps {_told(tried[name])}" for name in (PLAIN, *order))
+    rest = "" if any(_is_kept(quality, float_score) for quality in better.values()) else _REST
+    return [_use(order, f"On these texts {kept}.{rest}", model, source)]
 
 
-def _choose(plain: Quality, better: dict[str, Quality]) -> str:
+def _use(names: Sequence[str], text: str, model: str, source: str) -> Finding:
+    commands = tuple(_command(model, name, source) for name in names)
+    return Finding(level="advice", title=f"Use {names[0]}", text=text, commands=commands)
+
+
+def _is_kept(quality: Quality, float_score: float | None) -> bool:
+    if quality.measure == "score":
+        return float_score is not None and quality.value >= float_score - _SCORE_LOSS
+    return quality.value >= _KEPT[quality.measure]
+
+
+def _choose(plain: Quality, better: dict[str, Quality], float_score: float | None) -> str:
     most = max(better, key=lambda name: better[name].value)
     groups = better.get(GROUPS)
-    lost = max(_BEST[plain.measure], better[most].value) - plain.value
+    best = float_score if plain.measure == "score" else _BEST[plain.measure]
+    lost = max(best or 0.0, better[most].value) - plain.value
     if groups is not None and groups.value - plain.value >= _ENOUGH * lost:
         return GROUPS
     return most

@@ -32,6 +32,7 @@ def find(
     sensitivity: Sensitivity | None,
     model: str,
     source: str,
+    float_score: float | None = None,
 ) -> list[Finding]:
     """All findings, the cause first and the remedy last; `source` is the file of texts for the commands."""
     stream = [outlier for outlier in collected.outliers if outlier.role in STREAM_ROLES]
@@ -40,7 +41,7 @@ def find(
         found += _tokens(stream, collected)
     found += _attention(collected)
     found += _sensitive(sensitivity)
-    return [*found, *advice(trials, bool(stream), model, source)]
+    return [*found, *advice(trials, bool(stream), model, source, float_score)]
 
 
 def number(value: float) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from octavo.diagnose.moments import Moments
 from octavo.diagnose.statistics import Channels, outliers
-from octavo.diagnose.watch import Batch, Places
+from octavo.diagnose.watch import Batch, Places, is_by_token
 from octavo.graph import Site
 
 # A dimension is accused when it is an outlier in at least this share of the texts, and dwarfs the others.
@@ -109,7 +109,7 @@ class FirstTexts:
 
     def see(self, site: Site, x: Tensor, batch: Batch, places: Places) -> None:
         """Note the outlier dimensions of the first texts; x is (batch, length, width)."""
-        if site.role not in self._roles or min(places) >= FIGURE_TEXTS:
+        if site.role not in self._roles or min(places) >= FIGURE_TEXTS or not is_by_token(site, x, batch):
             return
         hits = outliers(x, self._moments[site.name]).reshape(len(x), -1, x.shape[-1]).any(1)
         for place, row in zip(places, hits, strict=True):

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from octavo.diagnose.tokens import CLASS, SEPARATOR, TokenKinds
-from octavo.diagnose.watch import Batch, Places, layer_of
+from octavo.diagnose.watch import Batch, Places, is_by_token, layer_of
 from octavo.graph import Encoder, Site
 from octavo.graph.flow import Flow
 
@@ -53,7 +53,7 @@ class PullTally:
 
     def see(self, site: Site, x: Tensor, batch: Batch, places: Places) -> None:
         """Take layer inputs, queries and keys; queries are computed before keys."""
-        if site.name in self._inputs and x.dim() == 3:
+        if site.name in self._inputs and is_by_token(site, x, batch):
             self._seen[site.name] = self._contrast(x.unsqueeze(1), batch).squeeze(1)
         layer = layer_of(site.name)
         if layer is None or site.role not in ("query", "key"):
@@ -103,7 +103,7 @@ def by_head(x: Tensor, heads: int, length: int) -> Tensor | None:
     if x.dim() == 4 and x.shape[1] == heads and x.shape[2] == length:
         return x
     if x.dim() == 3 and x.shape[1] == length and heads and x.shape[-1] % heads == 0:
-        return x.view(len(x), length, heads, -1).transpose(1, 2)
+        return x.reshape(len(x), length, heads, -1).transpose(1, 2)
     return None
 
 

@@ -61,7 +61,9 @@ class Reference:
     ) -> None:
         self._encoder = encoder
         self._score = score
-        self._batches = [batch for _, batch in encoder.batches(texts, batch_size, max_length)]
+        # start and end logits stand one a token, so padding would be among the answers
+        pad = encoder.head != "question-answering"
+        self._batches = [batch for _, batch in encoder.batches(texts, batch_size, max_length, pad=pad)]
         self._outputs = [_rows(encoder, batch) for batch in self._batches]
 
     def measure(self, model: Encoder) -> Quality:
@@ -85,7 +87,7 @@ class Reference:
 
 
 def _rows(model: Encoder, batch: Batch) -> Tensor:
-    """Outputs as rows: an embedding or logits per text, or logits per token; padding is left out or zero."""
+    """Outputs as rows: an embedding or logits per text, or logits per token without padding."""
     outputs = model(batch)
     if model.head == "encoder":
         return model.embed(batch, outputs).cpu()
@@ -93,11 +95,7 @@ def _rows(model: Encoder, batch: Batch) -> Tensor:
     rows = []
     for output in outputs.values():
         values = output.cpu()
-        if values.dim() == 3:
-            values = values[mask]
-        elif model.head == "question-answering":
-            values = values.masked_fill(~mask, 0.0)
-        rows.append(values)
+        rows.append(values[mask] if values.dim() == 3 else values)
     return torch.cat(rows)
 
 

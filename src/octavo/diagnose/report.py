@@ -33,7 +33,8 @@ def write_report(diagnosis: Diagnosis, collected: Collected, view: TextView, fol
     for name, drawing in drawings.items():
         drawing.write(folder / FIGURES / f"{name}.svg")
     with write_file(folder / DATA, force=True) as draft:
-        document = replace(diagnosis, report=page).to_dict()
+        # relative: the folder may be moved
+        document = replace(diagnosis, report=Path(REPORT)).to_dict()
         draft.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     with write_file(page, force=True) as draft:
         draft.write_text(render(diagnosis, collected, view, drawings), encoding="utf-8")

@@ -92,6 +92,7 @@ def diagnose(
     sites = ranked(collected.statistics)
     measured = list(texts[:MEASURED_TEXTS])
     reference = Reference(encoder, measured, batch_size=batch_size, max_length=max_length, score=score)
+    float_score = _float_score(encoder, score, ledger)
     with stage("Trying recipes") as report:
         trials = try_recipes(
             encoder, reference, measured, ledger=ledger, seed=seed, max_length=max_length, progress=report
@@ -101,7 +102,7 @@ def diagnose(
         with stage("Sensitivity") as report:
             found = analyse(
                 encoder, reference, measured, scopes, recipe=recipe, ledger=ledger,
-                float_score=_float_score(encoder, score, ledger),
+                float_score=float_score,
                 worst=[site.name for site in sites], seed=seed, max_length=max_length, progress=report,
             )  # fmt: skip
     shown = None
@@ -122,7 +123,7 @@ def diagnose(
         trials=tuple(trials),
         sensitivity=found,
         distributions=shown,
-        findings=tuple(find(collected, sites, again, trials, found, encoder.name, source)),
+        findings=tuple(find(collected, sites, again, trials, found, encoder.name, source, float_score)),
         provenance=settings
         | {"measured_texts": len(measured), "seconds": time.perf_counter() - began, "versions": versions()},
     )

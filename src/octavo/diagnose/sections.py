@@ -9,6 +9,7 @@ from html import escape
 from octavo.diagnose.diagnosis import Diagnosis, Finding
 from octavo.diagnose.findings import number, percent
 from octavo.diagnose.markup import NONE, SIGMA, TIMES, details, figure, heading, section, table
+from octavo.diagnose.quality import Quality
 from octavo.diagnose.result_sections import remedies, sensitivity, short
 from octavo.diagnose.svg import Drawing, asset
 from octavo.diagnose.text_view import TextView
@@ -34,7 +35,7 @@ def header(diagnosis: Diagnosis) -> str:
         ),
         "outlier dimensions at FFN inputs, outputs and residual sums": str(len(dimensions)),
         "attention heads that are no-ops": f"{idle} / {len(diagnosis.heads)}" if diagnosis.heads else NONE,
-        "kept by w8a8, plain 8 bits per tensor": short(plain),
+        f"{_measure(plain)} kept by w8a8, plain 8 bits per tensor": short(plain),
     }
     cells = "".join(
         f"<div><dt>{escape(value)}</dt><dd>{escape(text)}</dd></div>" for text, value in tiles.items()
@@ -151,7 +152,7 @@ def _dimensions(diagnosis: Diagnosis, drawings: dict[str, Drawing]) -> str:
 def _tokens(diagnosis: Diagnosis, view: TextView, drawings: dict[str, Drawing]) -> str:
     cut = f" (its first {len(view.tokens)} tokens)" if view.cut else ""
     caption = "Range of every token. Red: separator, class and punctuation tokens."
-    headers = ("", "outlier tokens", "separator", "class", "punctuation", "word", "not words", "than chance")
+    headers = ("", "outlier tokens", "separator", "class", "punctuation", "word", "not words", "to chance")
     roles = [_carriers(name, found) for name, found in diagnosis.token_roles.items()]
     sites = [_carriers(name, found) for name, found in diagnosis.token_sites.items()]
     return section(
@@ -196,6 +197,10 @@ def _method(diagnosis: Diagnosis) -> str:
         "seconds": f"{facts['seconds']:.1f}",
     }
     return section("method", "How this was measured", asset("method.html"), table(("", ""), rows.items()))
+
+
+def _measure(quality: Quality | None) -> str:
+    return "" if quality is None else quality.measure.replace("sqnr_db", "SQNR")
 
 
 def _decibels(value: float) -> str:

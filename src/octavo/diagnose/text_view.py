@@ -12,7 +12,7 @@ from torch import Tensor
 
 from octavo.diagnose.pull import by_head
 from octavo.diagnose.tokens import KINDS, TokenKinds
-from octavo.diagnose.watch import Batch, Places, Watcher, layer_of
+from octavo.diagnose.watch import Batch, Places, Watcher, is_by_token, layer_of
 from octavo.errors import DataError
 from octavo.graph import Encoder, Site, Text
 from octavo.graph.batches import tokenize
@@ -45,7 +45,7 @@ class TextView:
     def see(self, site: Site, x: Tensor, batch: Batch, places: Places) -> None:
         """Keep a copy of what the figures show; x has a batch of one."""
         layer = layer_of(site.name)
-        if site.role in TOKEN_ROLES and x.dim() == 3:
+        if site.role in TOKEN_ROLES and is_by_token(site, x, batch):
             self.values[site.name] = x[0].cpu().clone()
         elif layer is not None and site.role == "attention_probs" and x.dim() == 4:
             self.patterns[layer] = x[0].cpu().clone()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from octavo.diagnose.moments import Moments
 from octavo.diagnose.statistics import outliers
-from octavo.diagnose.watch import Batch, Places
+from octavo.diagnose.watch import Batch, Places, is_by_token
 from octavo.graph import Encoder, Site
 
 KINDS = ("separator", "class", "punctuation", "word")
@@ -99,7 +99,7 @@ class TokenTally:
 
     def see(self, site: Site, x: Tensor, batch: Batch, places: Places) -> None:
         """Count the tokens of a tracked site; x is (batch, length, width)."""
-        if site.role not in TRACKED_ROLES or x.dim() != 3:
+        if site.role not in TRACKED_ROLES or not is_by_token(site, x, batch):
             return
         ids = batch["input_ids"].reshape(-1)
         hit = outliers(x, self._moments[site.name]).any(-1).reshape(-1).long()

@@ -47,8 +47,10 @@ class Watcher(fx.Interpreter):
         value = super().run_node(n)
         site = self._sites.get(n.name)
         if site is not None:
+            # convolutional encoders put the channels before the tokens; observers see them last
+            shown = value.transpose(-1, -2) if site.channel_axis == -2 else value
             for observer in self._observers:
-                observer.see(site, value, self._batch, self._places)
+                observer.see(site, shown, self._batch, self._places)
         return value
 
 
@@ -56,6 +58,11 @@ def layer_of(name: str) -> int | None:
     """The layer a site lies in, or None for embeddings and heads."""
     found = _LAYER.match(name)
     return int(found.group(1)) if found else None
+
+
+def is_by_token(site: Site, x: Tensor, batch: Batch) -> bool:
+    """Whether a tensor is (batch, length, width), one row a token."""
+    return x.dim() == 3 and site.width is not None and x.shape[1] == batch["input_ids"].shape[-1]
 
 
 def sites_with_role(sites: Iterable[Site], role: str) -> list[Site]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from octavo.experiments.table import Method
@@ -18,6 +18,7 @@ class Cell:
         row: name of the row; rows of that name in several tables share their cells.
         task: GLUE's task without its family, such as `stsb`.
         calibration: batch size and number of batches.
+        turn: 0 for the first setting of a search; the others are run when the first ones are done.
     """
 
     row: str
@@ -27,6 +28,7 @@ class Cell:
     recipe: Recipe | None = None
     hyper: Hyperparameters | None = None
     calibration: tuple[int, int] | None = None
+    turn: int = field(default=0, compare=False)
 
     @property
     def path(self) -> str:
@@ -42,12 +44,13 @@ class Cell:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; two cells are the same experiment if it is equal."""
+        recipe = None if self.recipe is None else recipe_to_dict(replace(self.recipe, description=""))
         return {
             "row": self.row,
             "task": self.task,
             "method": self.method,
             "seed": self.seed,
-            "recipe": None if self.recipe is None else recipe_to_dict(self.recipe),
+            "recipe": recipe,
             "hyperparameters": None if self.hyper is None else self.hyper.to_dict(),
             "calibration": None if self.calibration is None else list(self.calibration),
         }

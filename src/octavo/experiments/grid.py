@@ -17,6 +17,7 @@ from octavo.experiments.settings import Settings
 from octavo.experiments.store import Store
 from octavo.experiments.table import Row, Table
 from octavo.graph.files import write_file
+from octavo.spec import AdaRound
 
 FLOAT_ROW = "fp32"
 FLOAT_SEEDS = 5
@@ -41,8 +42,17 @@ def row_cells(row: Row, task: str, settings: Settings, layers: int) -> list[Cell
     calibration = settings.calibrating(task, here)
     hypers = settings.training(task, recipe) if here.method == "train" else [None]
     return [
-        Cell(row=row.name, task=task, method=here.method, seed=seed, recipe=recipe, hyper=hyper, calibration=calibration)
-        for hyper in hypers
+        Cell(
+            row=row.name,
+            task=task,
+            method=here.method,
+            seed=seed,
+            recipe=recipe,
+            hyper=hyper,
+            calibration=calibration,
+            turn=turn,
+        )
+        for turn, hyper in enumerate(hypers)
         for seed in range(here.seeds)
     ]
 
@@ -160,14 +170,18 @@ class GridRun:
         return bool(paths & self.running) or any(cell.path in paths for cell in self.waiting)
 
 
+_BETWEEN = 3.0  # quantizing takes seconds: after the longest trainings have begun, before the short ones
 _SIZES = {"sst2": 67, "qqp": 364, "mnli": 393, "qnli": 105, "cola": 9, "stsb": 6, "mrpc": 4, "rte": 2}
 
 
 def cost(cell: Cell) -> tuple[int, float]:
     """Order cells: those that others wait for first, then the long ones, which would else end last alone."""
-    stage = {"finetune": 2, "train": 1, "quantize": 0}[cell.method]
-    epochs = cell.hyper.epochs / cell.hyper.batch_size if cell.hyper is not None else 0.0
-    return stage, _SIZES.get(cell.task, 1) * epochs
+    if cell.recipe is not None and isinstance(cell.recipe.rounding, AdaRound):
+        return 0, 0.0  # minutes on any task, and nobody waits for them
+    if cell.hyper is None:
+        return 2, _BETWEEN
+    stage = 3 if cell.method == "finetune" else 1 if cell.turn else 2
+    return stage, _SIZES.get(cell.task, 1) * cell.hyper.epochs / cell.hyper.batch_size
 
 
 def failures_message(failed: dict[str, str]) -> OctavoError:

@@ -32,12 +32,13 @@ from octavo.versions import versions
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a grid runs: model, data (None: the hub), results folder and device."""
+    """Where a grid runs: model, data (None: the hub), results folder and device; and which tables were asked for."""
 
     model: str
     data: str | None
     output: str
     device: str = "auto"
+    tables: tuple[str, ...] = ("overview",)
 
     @property
     def work(self) -> Path:
@@ -146,7 +147,7 @@ class Laboratory:
 
     def _command(self, cell: Cell) -> str:
         return (
-            f"octavo reproduce --row {cell.row} --task {cell.task} --only-seed {cell.seed} "
+            f"octavo reproduce {' '.join(self.place.tables)} --row {cell.row} --task {cell.task} --only-seed {cell.seed} "
             f"--model {self.place.model} --data GLUE_DIR -o DIR"
         )
 

@@ -95,6 +95,8 @@ def without_padding(batch: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         rows = (lengths == length).nonzero().flatten()
         kept = mask[rows].bool()
         yield {
-            name: tensor[rows][kept].reshape(len(rows), length) if tensor.shape == mask.shape else tensor[rows]
+            name: tensor[rows][kept].reshape(len(rows), length)
+            if tensor.shape == mask.shape
+            else tensor[rows]
             for name, tensor in batch.items()
         }

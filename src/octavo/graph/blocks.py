@@ -24,12 +24,14 @@ class Attention:
     stream: Value | None = None  # the other operand of the residual sum: what entered the layer
     product: Value | None = None  # the query-key product where relative positions are added to it
     relative: list[Value] = field(default_factory=list)  # what is added to it
-    positions: dict[str, Value] = field(default_factory=dict)  # relative_key and relative_query, multiplied with the other
+    positions: dict[str, Value] = field(
+        default_factory=dict
+    )  # relative_key and relative_query, multiplied with the other
 
 
 @dataclass(eq=False)
 class FeedForward:
-    """One FFN: a linear layer, an activation function (gated or not), a second linear layer, a residual sum."""
+    """One FFN: linear layer, activation function (gated or not), second linear layer, residual sum."""
 
     inputs: Value
     hidden: Value
@@ -87,7 +89,7 @@ def _matmuls_behind(node: fx.Node, flow: Flow) -> list[fx.Node]:
 
 
 def _positions(products: list[fx.Node], query: Value, flow: Flow) -> dict[str, Value]:
-    """Positions that are multiplied with the query (they act as keys) or with the key (they act as queries)."""
+    """Positions multiplied with the query (they act as keys) or with the key (they act as queries)."""
     found = {}
     for product in products:
         reads = flow.read_by[product]
@@ -129,8 +131,16 @@ def find_feed_forwards(flow: Flow) -> list[FeedForward]:
     for hidden in flow.ordered():
         first = _first_linears(hidden, flow)
         second = next((r for r in hidden.readers if flow.working.get(r) == "linear"), None)
-        output = next((v for v in flow.values.values() if v.source is second), None) if second is not None else None
-        total = next((r for r in output.readers if flow.working.get(r) == "sum"), None) if output is not None else None
+        output = (
+            next((v for v in flow.values.values() if v.source is second), None)
+            if second is not None
+            else None
+        )
+        total = (
+            next((r for r in output.readers if flow.working.get(r) == "sum"), None)
+            if output is not None
+            else None
+        )
         if not first or output is None or total not in flow.values:
             continue
         inputs = flow.read_by.get(first[0], [])

@@ -14,14 +14,14 @@ from torch import Tensor, fx, nn
 from octavo.errors import CaptureError
 
 _MOST_BATCH = 65536
-# An example of 2 x 9 tokens: sizes of 0 and 1 would be baked into the graph, and equal sizes could be taken for one.
+# An example of 2 x 9 tokens: sizes of 0 and 1 would be baked into the graph, and equal sizes taken for one.
 _EXAMPLE_SHAPE = (2, 9)
 # MobileBERT's shifted embeddings need length != 2; every other family captures from 2 on.
 _SHORTEST = (2, 3)
 
 
 class _Positional(nn.Module):
-    """Calls the model by keyword and returns the wanted outputs as a tuple, which is what export wants to see."""
+    """Calls the model by keyword and returns the wanted outputs as a tuple, as export needs it."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         super().__init__()
@@ -34,11 +34,13 @@ class _Positional(nn.Module):
         return tuple(getattr(result, name) for name in self.outputs)
 
 
-def capture(model: nn.Module, inputs: Sequence[str], outputs: Sequence[str], max_length: int, name: str) -> fx.GraphModule:
+def capture(
+    model: nn.Module, inputs: Sequence[str], outputs: Sequence[str], max_length: int, name: str
+) -> fx.GraphModule:
     """Export `model` (in eval mode) to a trainable graph that takes `inputs` and returns `outputs`.
 
-    Every input is an integer tensor (batch, length); `max_length` bounds the length. Parameters are shared with
-    `model` and keep its names. Dropout survives as modules, so the graph trains as the model did.
+    Every input is an integer tensor (batch, length); `max_length` bounds the length. Parameters are shared
+    with `model` and keep its names. Dropout survives as modules, so the graph trains as the model did.
     """
     exported = _export(_Positional(model, inputs, outputs), len(inputs), max_length, name)
     graph = _graph_module(exported, inputs, {id(tensor): path for path, tensor in model.named_parameters()})
@@ -69,7 +71,9 @@ def _export(wrapper: nn.Module, count: int, max_length: int, name: str) -> torch
 
 
 def _explain(failure: Exception, name: str) -> str:
-    reason = next((line.strip() for line in str(failure).splitlines() if line.strip()), type(failure).__name__)
+    reason = next(
+        (line.strip() for line in str(failure).splitlines() if line.strip()), type(failure).__name__
+    )
     frames = _frames_outside_torch(failure)
     where = f" in {frames[-1]}" if frames else ""
     return (
@@ -106,14 +110,14 @@ def _quiet_export() -> Iterator[None]:
 def _graph_module(
     exported: torch.export.ExportedProgram, inputs: Sequence[str], paths: Mapping[int, str]
 ) -> fx.GraphModule:
-    """A plain GraphModule with the model's own parameter names (`paths`, by identity) and the given input names."""
+    """A plain GraphModule with the model's parameter names (`paths`, by identity) and the given inputs."""
     lifted = _unlifted(exported)
     root = nn.Module()
     graph = lifted.graph
     for node in list(graph.nodes):
         if node.op == "get_attr":
             value = _attribute(lifted, str(node.target))
-            # tied parameters have several names and export picks any: the model's own first name is the stable one
+            # tied parameters have several names and export picks any: the model's first name is stable
             node.target = paths.get(id(value), str(node.target).removeprefix("model."))
             _attach(root, node.target, value)
     holders = [node for node in graph.nodes if node.op == "placeholder"]
@@ -125,10 +129,12 @@ def _graph_module(
     return fx.GraphModule(root, graph)
 
 
-def _unlifted(exported: torch.export.ExportedProgram) -> nn.Module:
+def _unlifted(exported: torch.export.ExportedProgram) -> fx.GraphModule:
     """The program as a module, without the input checks that newer versions of torch add to it."""
     options = inspect.signature(exported.module).parameters
-    return exported.module(**({"check_guards": False} if "check_guards" in options else {}))
+    module = exported.module(**({"check_guards": False} if "check_guards" in options else {}))
+    assert isinstance(module, fx.GraphModule)
+    return module
 
 
 def _flatten_output(graph: fx.Graph) -> None:
@@ -170,7 +176,7 @@ def _drop_checks(graph: fx.GraphModule) -> None:
 
 
 def _dropout_as_modules(graph: fx.GraphModule) -> None:
-    """Give every dropout a module, so that `train()` and `eval()` mean what they mean in the original model."""
+    """Give every dropout a module, so that `train()` and `eval()` mean what they mean in the model."""
     count = 0
     for node in list(graph.graph.nodes):
         if node.target is not torch.ops.aten.dropout.default:
@@ -198,7 +204,9 @@ def move(graph: fx.GraphModule, device: torch.device) -> None:
                 module.register_parameter(name, new)
     graph.to(device)
     for node in graph.graph.nodes:
-        node.args = fx.node.map_aggregate(node.args, lambda value: device if isinstance(value, torch.device) else value)
+        node.args = fx.node.map_aggregate(
+            node.args, lambda value: device if isinstance(value, torch.device) else value
+        )
         if isinstance(node.kwargs.get("device"), torch.device):
             node.kwargs = {**node.kwargs, "device": device}
     graph.recompile()

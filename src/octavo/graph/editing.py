@@ -1,4 +1,4 @@
-"""Editing a captured graph: new operations, parameters and quantizers that carry the shapes export recorded."""
+"""Editing a captured graph: new operations, parameters and quantizers, with the shapes export recorded."""
 
 from __future__ import annotations
 
@@ -48,20 +48,21 @@ class Editor:
         with self.graph.inserting_before(node.next):
             yield
 
-    # -- adding ------------------------------------------------------------------------------------------------------
+    # -- adding --------------------------------------------------------------------------------------------
 
     def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
         """Add an ATen operation; its shape comes from running it on the shapes of its arguments."""
         node = self.graph.call_function(function, args)
         values = fx.node.map_arg(args, lambda n: n.meta["val"])
-        mode = next((n.meta["val"].fake_mode for n in node.all_input_nodes if hasattr(n.meta["val"], "fake_mode")), None)
+        modes = (getattr(n.meta["val"], "fake_mode", None) for n in node.all_input_nodes)
+        mode = next((mode for mode in modes if mode is not None), None)
         if mode is not None:
             with mode, torch.no_grad():
                 node.meta["val"] = function(*values)
         return node
 
     def tensor(self, path: str, value: Tensor, like: fx.Node) -> fx.Node:
-        """Add a parameter (if `value` is one) or a constant at a dotted path; `like` knows the shapes of the graph."""
+        """Add a parameter (if `value` is one) or a constant at a dotted path; `like` is any activation."""
         *parents, leaf = path.split(".")
         holder = self._holder(*parents)
         if isinstance(value, nn.Parameter):
@@ -97,7 +98,7 @@ class Editor:
             module = getattr(module, part)
         return module
 
-    # -- asking ------------------------------------------------------------------------------------------------------
+    # -- asking --------------------------------------------------------------------------------------------
 
     def quantizer_at(self, node: fx.Node) -> Quantizer | None:
         """The quantizer that a node calls, if it calls one."""
@@ -109,7 +110,8 @@ class Editor:
     def call_of(self, site: str) -> fx.Node:
         """The node that calls the quantizer of an activation site."""
         target = f"{HOLDER}.{label(site)}"
-        return next(node for node in self.graph.nodes if node.op == "call_module" and node.target == target)
+        found: fx.Node = next(n for n in self.graph.nodes if n.op == "call_module" and n.target == target)
+        return found
 
     def parameter(self, node: fx.Node) -> tuple[nn.Parameter, Quantizer | None] | None:
         """The parameter a node stands for, with its quantizer; None where it is computed from others."""
@@ -126,6 +128,6 @@ def label(site: str) -> str:
 
 
 def copy_quantizer(quantizer: Quantizer) -> Quantizer:
-    """A quantizer with the same state that can be changed alone; a cached weight is shared, as it never changes."""
+    """A quantizer with the same state that can be changed alone; a cached weight is shared."""
     shared = {} if quantizer.constant is None else {id(quantizer.constant): quantizer.constant}
     return deepcopy(quantizer, shared)

@@ -18,7 +18,9 @@ from octavo.graph.sites import Site, find_sites
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
-Head = Literal["encoder", "sequence-classification", "token-classification", "question-answering", "masked-lm"]
+Head = Literal[
+    "encoder", "sequence-classification", "token-classification", "question-answering", "masked-lm"
+]
 Text = str | tuple[str, str]
 Batch = dict[str, Tensor]
 
@@ -72,7 +74,9 @@ class Encoder:
         """The graph's inputs in order; a missing mask is all ones, missing token types are all zeros."""
         ids = batch["input_ids"]
         if ids.shape[-1] > self.max_length:
-            raise ModelError(f"{self.name} takes at most {self.max_length} tokens, got {ids.shape[-1]}; truncate the texts")
+            raise ModelError(
+                f"{self.name} takes at most {self.max_length} tokens, got {ids.shape[-1]}; truncate the texts"
+            )
         fill = {"attention_mask": torch.ones_like, "token_type_ids": torch.zeros_like}
         found = [batch[name] if name in batch else fill[name](ids) for name in self.inputs]
         return tuple(tensor.to(self.device) for tensor in found)
@@ -87,14 +91,16 @@ class Encoder:
     ) -> Iterator[tuple[list[int], Batch]]:
         """Batches of texts of similar length, each with the texts' places.
 
-        `pad=False` batches only equal lengths; `order` lists the texts' places in another order than by length.
+        `pad=False` batches only equal lengths; `order` lists the texts' places in another order.
         """
         length = min(max_length or self.max_length, self.max_length)
         return batches.from_texts(self._tokenizer(), texts, self.inputs, batch_size, length, pad, order)
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:
-            raise ModelError(f"{self.name} has no tokenizer files; add them to its folder or give token batches")
+            raise ModelError(
+                f"{self.name} has no tokenizer files; add them to its folder or give token batches"
+            )
         return self.tokenizer
 
     def embed(self, batch: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Tensor:

@@ -1,16 +1,16 @@
 """Data flow: which tensors of a captured graph the heavy operations read.
 
-A graph is a chain of *operations that do the work* (linear layers, matrix products, norms, softmax, sums of two streams)
-joined by *carriers* that move values without changing them (view, transpose, dropout, multiplication by a constant) and by
-*functions of one tensor* (an activation function however it is written out, rotary positions, a written-out RMS norm).
-A tensor is worth a quantizer exactly where one of the working operations reads it, so the values of a graph are what
-those operations read, traced back past the carriers. No module name is looked at.
+A graph is a chain of *operations that do the work* (linear layers, matrix products, norms, softmax, sums of
+two streams) joined by *carriers* that move values without changing them (view, transpose, dropout,
+multiplication by a constant) and by *functions of one tensor* (an activation function however it is written
+out, rotary positions, a written-out RMS norm). A tensor is worth a quantizer exactly where one of the working
+operations reads it, so the values of a graph are what those operations read, traced back past the carriers.
+No module name is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import torch
 from torch import fx, nn
@@ -18,7 +18,6 @@ from torch import fx, nn
 from octavo.graph.operations import CARRIER as CARRIER
 from octavo.graph.operations import (
     CONCAT,
-    FUSED_ATTENTION,
     LINEARISH,
     MASKING,
     NORM,
@@ -27,10 +26,15 @@ from octavo.graph.operations import (
     SOFTMAX,
     SPLIT,
     SUM,
+    dims,
+    first_value,
+    is_float,
 )
+from octavo.graph.operations import FUSED_ATTENTION as FUSED_ATTENTION
 from octavo.graph.operations import LINEAR as LINEAR
 from octavo.graph.operations import MATMUL as MATMUL
 from octavo.graph.operations import operation as operation
+from octavo.graph.value import Value as Value
 
 _KINDS = (
     dict.fromkeys(LINEAR, "linear")
@@ -41,23 +45,6 @@ _KINDS = (
     | {"embedding": "embedding"}
 )
 _JOINS = dict.fromkeys(CONCAT, "concat") | dict.fromkeys(SUM, "sum") | dict.fromkeys(PRODUCT, "product")
-
-@dataclass(eq=False)
-class Value:
-    """One tensor that working operations read.
-
-    `node` is where it stands, `source` the working operation it comes from (they differ for a function of one tensor), `kind` what that
-    is: linear, matmul, norm, softmax, attention, embedding, sum, product, concat, function, other; `readers` are the working
-    operations that read it, the graph's output among them; `weights` the parameters that make it.
-    """
-
-    node: fx.Node
-    source: fx.Node
-    kind: str
-    nonlinear: bool = False
-    readers: list[fx.Node] = field(default_factory=list)
-    weights: list[fx.Node] = field(default_factory=list)
-    ancestors: set[fx.Node] = field(default_factory=set, repr=False)
 
 
 class Flow:
@@ -81,7 +68,7 @@ class Flow:
         self._collect_weights()
         self._collect_ancestors()
 
-    # -- first pass: classify every node ----------------------------------------------------------------------------
+    # -- first pass: classify every node ---------------------------------------------------------------------
 
     def _visit(self, node: fx.Node) -> None:
         if node.op == "placeholder":
@@ -96,18 +83,20 @@ class Flow:
 
     def _visit_attribute(self, node: fx.Node) -> None:
         tensor = self.tensor(node)
-        # frozen tables, such as RoFormer's sinusoids, are constants of the architecture, not something learned
+        # frozen tables, such as RoFormer's sinusoids, are constants of the architecture, not learned
         if not isinstance(tensor, nn.Parameter) or not tensor.requires_grad:
             return
         self.parametric.add(node)
-        if sum(size > 1 for size in tensor.shape) > 1:  # a table read as an activation: relative or absolute positions
+        if (
+            sum(size > 1 for size in tensor.shape) > 1
+        ):  # a table read as an activation: relative or absolute positions
             self._work(node, "embedding")
 
     def _visit_call(self, node: fx.Node) -> None:
         inputs = node.all_input_nodes
-        if isinstance(_first(node), torch.Tensor) and any(n in self.text for n in inputs):
+        if isinstance(first_value(node), torch.Tensor) and any(n in self.text for n in inputs):
             self.text.add(node)
-        if any(n in self.parametric for n in inputs) and _is_float(node):
+        if any(n in self.parametric for n in inputs) and is_float(node):
             self.parametric.add(node)
             self._classify(node)
         elif any(n in self._mask for n in inputs):
@@ -146,10 +135,12 @@ class Flow:
         self.source[node] = self.source[streams[0]]
         self._flags[node] = frozenset().union(*(self._flags[n] for n in streams)) | self._new_flags(name)
         is_piece = name == "getitem" and operation(streams[0]) in SPLIT
-        self._pieces[node] = frozenset({node}) if is_piece else frozenset().union(*(self._pieces[n] for n in streams))
+        self._pieces[node] = (
+            frozenset({node}) if is_piece else frozenset().union(*(self._pieces[n] for n in streams))
+        )
 
     def _is_gating(self, name: str, streams: list[fx.Node]) -> bool:
-        """Whether two halves of one linear layer's output are multiplied, one of them activated (a gated FFN)."""
+        """Whether two halves of one linear layer's output are multiplied, one activated (a gated FFN)."""
         if name not in PRODUCT or len(streams) != 2:
             return False
         first, second = (self._pieces[n] for n in streams)
@@ -161,7 +152,7 @@ class Flow:
             return frozenset({"norm"})
         return frozenset() if name in LINEARISH else frozenset({"nonlinear"})
 
-    # -- second pass: what the working operations read ---------------------------------------------------------------
+    # -- second pass: what the working operations read -------------------------------------------------------
 
     def _collect_reads(self) -> None:
         for node, kind in self.working.items():
@@ -174,7 +165,7 @@ class Flow:
                 self._value(self.carried(result, through_splits=True)).readers.append(output)
 
     def _activations_read(self, node: fx.Node, kind: str) -> list[fx.Node]:
-        if kind == "embedding" or node.op == "get_attr":
+        if kind == "embedding" or self._parameters(node):  # tables, and weights put together from several
             return []
         if kind in ("linear", "softmax") or operation(node) in NORM:
             operand = node.args[1] if operation(node) == "addmm" else node.args[0]
@@ -188,7 +179,11 @@ class Flow:
             name = operation(node)
             if node in self.working:
                 return node
-            if name in CARRIER or (name == "getitem" and through_splits) or self._is_constant_scaling(node, name):
+            if (
+                name in CARRIER
+                or (name == "getitem" and through_splits)
+                or self._is_constant_scaling(node, name)
+            ):
                 node = next(n for n in node.all_input_nodes if n in self.source)
             else:
                 return node
@@ -207,7 +202,7 @@ class Flow:
         if node.args[0] not in self.source:
             return False
         other = node.args[1]
-        return not isinstance(other, fx.Node) or (other not in self.parametric and _dims(other) == 0)
+        return not isinstance(other, fx.Node) or (other not in self.parametric and dims(other) == 0)
 
     def _value(self, node: fx.Node) -> Value:
         if node not in self.values:
@@ -221,7 +216,7 @@ class Flow:
             self.values[node] = Value(node, source, kind, nonlinear="nonlinear" in flags)
         return self.values[node]
 
-    # -- third pass: weights and ancestry ----------------------------------------------------------------------------
+    # -- third pass: weights and ancestry --------------------------------------------------------------------
 
     def _collect_weights(self) -> None:
         for value in self.values.values():
@@ -293,19 +288,3 @@ class Flow:
 
     def _is_vector_parameter(self, node: fx.Node) -> bool:
         return node.op == "get_attr" and node in self.parametric and self.tensor(node).dim() == 1
-
-
-def _first(node: fx.Node) -> object:
-    """What a node gives, or the first of several."""
-    value = node.meta.get("val")
-    return value[0] if isinstance(value, list | tuple) and value else value
-
-
-def _is_float(node: fx.Node) -> bool:
-    value = _first(node)
-    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
-
-
-def _dims(node: fx.Node) -> int | None:
-    value = node.meta.get("val")
-    return value.dim() if isinstance(value, torch.Tensor) else None

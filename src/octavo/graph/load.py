@@ -24,7 +24,8 @@ def load(
     """Load a model and capture its graph.
 
     Arguments:
-        model: a hub id, a Hugging Face folder, a folder Octavo saved (gives a `QuantizedEncoder`), or `demo:minilm`.
+        model: a hub id, a Hugging Face folder, a folder Octavo saved (gives a `QuantizedEncoder`), or
+            `demo:minilm`.
         head: use another head than the one the checkpoint's architecture names.
         labels: number of labels of a new classification head.
         device: `cpu`, `cuda` or `auto` (a GPU if there is one).

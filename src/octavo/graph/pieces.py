@@ -16,14 +16,14 @@ from octavo.spec import PerChannel, PerTensor
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """How channels are cut: `order` (width,) brings them group by group, `sizes` says how many each group has."""
+    """How channels are cut: `order` (width,) lists them group by group, `sizes` says how many each has."""
 
     order: Tensor
     sizes: tuple[int, ...]
 
     @staticmethod
     def of(index: Tensor) -> Groups:
-        """The cut that an index (width,), the group of every channel, asks for; channels keep their order within."""
+        """The cut that an index (width,), the group of every channel, asks for; channels keep their order."""
         return Groups(torch.argsort(index, stable=True), tuple(torch.bincount(index).tolist()))
 
     @property
@@ -38,7 +38,7 @@ class Groups:
 
     def channels(self) -> tuple[Tensor, ...]:
         """The channels of each group."""
-        return self.order.split(list(self.sizes))
+        return torch.split(self.order, list(self.sizes))
 
     def same(self, other: Groups) -> bool:
         """Whether two cuts are one."""
@@ -51,7 +51,7 @@ def piece_name(name: str, group: int) -> str:
     return f"{stem}.groups.{group}" + name[len(stem) :]
 
 
-# -- activations -----------------------------------------------------------------------------------------------------
+# -- activations -------------------------------------------------------------------------------------------
 
 
 def activation_piece(whole: Quantizer, group: int, size: int, made_by: fx.Node) -> Quantizer:
@@ -71,7 +71,7 @@ def activation_piece(whole: Quantizer, group: int, size: int, made_by: fx.Node) 
     return _settled(piece, whole)
 
 
-# -- parameters ------------------------------------------------------------------------------------------------------
+# -- parameters --------------------------------------------------------------------------------------------
 
 
 def add_weight(editor: Editor, node: fx.Node, site: Site, keep: Tensor, axis: int, like: fx.Node) -> fx.Node:
@@ -105,7 +105,7 @@ def add_parameter(
 
 def _weight_piece(whole: Quantizer, site: Site, axis: int, keep: Tensor) -> Quantizer:
     """A quantizer for part of a weight: the very scales that the whole weight has there."""
-    if whole.axis is None or whole.axis % len(site.shape) != axis:  # no scale belongs to the channels that are cut
+    if whole.axis is None or whole.axis % len(site.shape) != axis:  # what is cut has no scales of its own
         piece = Quantizer(site, whole.spec)
         if whole.has_range:
             piece.set_affine(whole.affine())

@@ -55,11 +55,14 @@ class QuantizedEncoder(Encoder):
         """The quantizers whose site matches a shell pattern; none is an error with the nearest names."""
         found = {name: q for name, q in self.quantizers.items() if fnmatchcase(name, pattern)}
         if not found:
-            raise SiteError(f"{pattern!r} matches no quantized site of {self.name}{did_you_mean(pattern, self.quantizers)}")
+            raise SiteError(
+                f"{pattern!r} matches no quantized site of {self.name}"
+                f"{did_you_mean(pattern, self.quantizers)}"
+            )
         return found
 
     def set_state(self, pattern: str, state: Literal["fix", "learn", "off"]) -> None:
-        """Switch quantizers: `fix` quantizes with the found ranges, `learn` trains them, `off` passes floats."""
+        """Switch quantizers: `fix` quantizes with the ranges found, `learn` trains them, `off` passes."""
         for quantizer in self.matching(pattern).values():
             if state == "fix":
                 quantizer.fix()
@@ -95,10 +98,10 @@ class QuantizedEncoder(Encoder):
 
 
 def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:
-    """Put a quantizer at every site the recipe covers; the encoder itself stays as it is and shares its weights.
+    """Put a quantizer at every site the recipe covers; the encoder stays as it is and shares its weights.
 
-    Weight ranges are found at once, activation ranges by calibration. Patterns and roles that match nothing, and
-    recipes that quantize nothing here, are errors.
+    Weight ranges are found at once, activation ranges by calibration. Patterns and roles that match nothing,
+    and recipes that quantize nothing here, are errors.
     """
     if isinstance(encoder, QuantizedEncoder):
         raise ModelError(f"{encoder.name} is quantized already; quantize the float model it was made from")
@@ -120,7 +123,8 @@ def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:
         quantizers=quantizers,
         sites=(encoder.activation_sites, encoder.weight_sites),
     )
-    graph.to(encoder.device)
+    # new modules are in training mode, in which weights are quantized at every call
+    graph.to(encoder.device).eval()
     return model
 
 
@@ -151,18 +155,23 @@ def _check_recipe(encoder: Encoder, recipe: Recipe, activations: tuple[Site, ...
     for pattern in recipe.patterns():
         if not any(fnmatchcase(name, pattern) for name in covered):
             outside = any(fnmatchcase(name, pattern) for name in everything)
-            hint = f"; placement {recipe.placement} does not cover it" if outside else did_you_mean(pattern, covered)
+            hint = (
+                f"; placement {recipe.placement} does not cover it"
+                if outside
+                else did_you_mean(pattern, covered)
+            )
             raise SiteError(f"recipe {recipe.name!r}: {pattern!r} matches no site of {encoder.name}{hint}")
     known_roles = set(covered.values())
     for role in recipe.roles():
         if role not in known_roles:
             raise SiteError(
-                f"recipe {recipe.name!r}: no site of {encoder.name} has the role {role!r}{did_you_mean(role, known_roles)}"
+                f"recipe {recipe.name!r}: no site of {encoder.name} has the role {role!r}"
+                f"{did_you_mean(role, known_roles)}"
             )
 
 
 def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer], products_only: bool) -> None:
-    """Put every quantizer behind its site; with `products_only` linear layers and matrix products alone read it.
+    """Put every quantizer behind its site; with `products_only` only linear layers and products read it.
 
     An integer kernel quantizes what it reads; a residual sum beside it goes on in float.
     """
@@ -177,7 +186,11 @@ def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer], products
         label = name.replace(".", "_")
         holder.add_module(label, quantizer)
         site = quantizer.site
-        places = [nodes[site.targets[0]]] if site.kind == "activation" else [n for t in site.targets for n in attributes[t]]
+        places = (
+            [nodes[site.targets[0]]]
+            if site.kind == "activation"
+            else [n for t in site.targets for n in attributes[t]]
+        )
         if products_only and site.kind == "activation":
             places = [_last_carrier(places[0])]
         for node in places:
@@ -211,7 +224,7 @@ def _only_products_read(node: fx.Node) -> bool:
 
 
 def _owns_its_memory(node: fx.Node) -> bool:
-    """Whether a node makes a tensor of its own that only its quantizer reads, so that it may be overwritten."""
+    """Whether a node makes a tensor of its own that only its quantizer reads: it may be overwritten."""
     if len(node.users) != 1 or node.op != "call_function" or operation(node) in CARRIER | {"getitem"}:
         return False
     schema = getattr(node.target, "_schema", None)

@@ -16,11 +16,11 @@ from octavo.numerics import (
     affine_from_range,
     broadcast,
     by_channel,
-    fake_quantize,
     min_max,
     quantize,
 )
 from octavo.numerics.affine import SMALLEST_SCALE
+from octavo.numerics.blocks import fake_quantize_in_blocks
 from octavo.numerics.learned import learned_fake_quantize, zero_point_of
 from octavo.numerics.straight_through import straight_through
 from octavo.spec import CrossEntropy, PerToken, TensorSpec
@@ -38,8 +38,9 @@ class State(Enum):
 class Quantizer(nn.Module):
     """Quantizes one site by one spec.
 
-    OBSERVE watches ranges and passes the float tensor on; FIX quantizes with the ranges found (or, if the spec is
-    dynamic, with those of the tensor itself); LEARN does so with ranges that take gradients; OFF passes everything.
+    OBSERVE watches ranges and passes the float tensor on; FIX quantizes with the ranges found (or, if the
+    spec is dynamic, with those of the tensor itself); LEARN does so with ranges that take gradients; OFF
+    passes everything.
 
     Attributes:
         scale: (groups,) float32; zero_point: (groups,) int32; index: (channels,) the group of every channel.
@@ -58,6 +59,9 @@ class Quantizer(nn.Module):
         self.state = State.OBSERVE
         self.inplace = False  # set where the graph proves that nothing else reads the input's memory
         self.low, self.high = 0, 0
+        self._offset: int | None = (
+            None  # a single zero-point as a number, which the forward pass reads faster
+        )
         self._estimator: RangeEstimator | None = None
         self.register_buffer("scale", torch.empty(0))
         self.register_buffer("zero_point", torch.empty(0, dtype=torch.int32))
@@ -80,7 +84,7 @@ class Quantizer(nn.Module):
         """Whether a static range was found or loaded."""
         return self.scale.numel() > 0
 
-    # -- forward -----------------------------------------------------------------------------------------------------
+    # -- forward ---------------------------------------------------------------------------------------------
 
     def forward(self, x: Tensor) -> Tensor:
         if self.state is State.OFF:
@@ -94,9 +98,12 @@ class Quantizer(nn.Module):
             return self._learned(x)
         affine = self._dynamic_affine(x) if self.spec.dynamic else self.affine()
         scale, zero_point = self._spread(affine, x.dim())
-        if torch.is_grad_enabled() and x.requires_grad:  # the gradient of rounding is zero; pass it straight through
+        if (
+            torch.is_grad_enabled() and x.requires_grad
+        ):  # the gradient of rounding is zero; pass it straight through
             return straight_through(x, scale, zero_point, affine.low, affine.high)
-        return fake_quantize(x, scale, zero_point, affine.low, affine.high, inplace=self.inplace)
+        offset = zero_point if self._offset is None or self.spec.dynamic else self._offset
+        return fake_quantize_in_blocks(x, scale, offset, affine.low, affine.high, inplace=self.inplace)
 
     def affine(self) -> Affine:
         """The static grid, one entry per group."""
@@ -111,6 +118,8 @@ class Quantizer(nn.Module):
     def _spread(self, affine: Affine, ndim: int) -> tuple[Tensor, Tensor]:
         if self.spec.dynamic and affine.scale.dim() == ndim:  # per token: shaped already
             return affine.scale, affine.zero_point
+        if self.axis is None:
+            return affine.scale.reshape(()), affine.zero_point.reshape(())
         return (
             broadcast(affine.scale[self.index], ndim, self.axis),
             broadcast(affine.zero_point[self.index], ndim, self.axis),
@@ -121,7 +130,7 @@ class Quantizer(nn.Module):
         scale, zero_point = self.per_channel(x.dim())
         return quantize(x, scale, zero_point, self.low, self.high).to(torch.int32)
 
-    # -- ranges ------------------------------------------------------------------------------------------------------
+    # -- ranges ----------------------------------------------------------------------------------------------
 
     def observe(self, x: Tensor) -> None:
         """Take a piece of a batch into the range estimate."""
@@ -158,6 +167,7 @@ class Quantizer(nn.Module):
         """Use a grid found elsewhere: loaded, searched or learned."""
         self.scale, self.zero_point = affine.scale, affine.zero_point
         self.low, self.high = affine.low, affine.high
+        self._offset = int(affine.zero_point) if affine.zero_point.numel() == 1 else None
 
     def _dynamic_affine(self, x: Tensor) -> Affine:
         """The grid of this very tensor; per token it has one entry per position, (..., 1)."""
@@ -171,17 +181,21 @@ class Quantizer(nn.Module):
         except CalibrationError as error:
             raise CalibrationError(f"{self.site.name}: {error}") from error
         minimum, maximum = (end.reshape(*x.shape[:-1], 1) for end in ends) if per_token else ends
-        return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric, signed=self.spec.symmetric)
+        return affine_from_range(
+            minimum, maximum, self.spec.bits, self.spec.symmetric, signed=self.spec.symmetric
+        )
 
-    # -- learning ----------------------------------------------------------------------------------------------------
+    # -- learning --------------------------------------------------------------------------------------------
 
-    def learn(self, *, trainable: bool = True, momentum: float | None = None, gradient_scaling: bool = False) -> None:
-        """Quantize with straight-through rounding; scale and (if the spec is asymmetric) zero-point take gradients.
+    def learn(
+        self, *, trainable: bool = True, momentum: float | None = None, gradient_scaling: bool = False
+    ) -> None:
+        """Round straight-through; scale and (if the spec is asymmetric) zero-point take gradients.
 
         Arguments:
             trainable: False keeps the range as it is while gradients pass.
-            momentum: follow the minimum and maximum of the tensors in training instead of learning; 0 takes the
-                range of the last tensor.
+            momentum: follow the minimum and maximum of the tensors in training instead of learning; 0 takes
+                the range of the last tensor.
             gradient_scaling: divide the range's gradients by sqrt(members * high), as LSQ does.
         """
         if self.spec.dynamic:
@@ -214,7 +228,8 @@ class Quantizer(nn.Module):
         assert self.log_scale is not None
         if self.limits is not None and self.training:
             self._follow(x.detach())
-        log_scale, shift = self.log_scale, self.shift
+        log_scale: Tensor = self.log_scale
+        shift: Tensor | None = self.shift
         if self.axis is not None:
             log_scale = broadcast(log_scale[self.index], x.dim(), self.axis)
             shift = None if shift is None else broadcast(shift[self.index], x.dim(), self.axis)
@@ -233,7 +248,8 @@ class Quantizer(nn.Module):
             seen = torch.stack(min_max(by_channel(x, self.axis), self.index, self.log_scale.numel()))
             self.limits.lerp_(seen, 1 - self.momentum)
             signed = self.low < 0
-            affine = affine_from_range(*self.limits, self.spec.bits, self.spec.symmetric, signed=signed)
+            minimum, maximum = self.limits
+            affine = affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric, signed=signed)
             self.log_scale.copy_(affine.scale.log())
             if self.shift is not None:
                 self.shift.copy_(affine.zero_point / (self.high - self.low))

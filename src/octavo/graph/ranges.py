@@ -26,10 +26,15 @@ class Layout:
     def of(site: Site, spec: TensorSpec, order: Tensor | None = None) -> Layout:
         """The layout of a granularity at a site; `order` is a permutation of its channels.
 
-        A pair that makes no sense there (groups along an axis that varies, more groups than channels) is an error.
+        A pair that makes no sense there (groups along an axis that varies, too many groups) is an error.
         """
         match spec.granularity:
             case specs.PerTensor():
+                return Layout(None, torch.zeros(1, dtype=torch.long))
+            case specs.Folded():
+                if site.kind == "weight":
+                    raise SpecError(f"folded: {site.name} is a weight; fold the activations that it reads")
+                _size(site, site.channel_axis, "folded")
                 return Layout(None, torch.zeros(1, dtype=torch.long))
             case specs.PerToken():
                 if site.kind == "weight":
@@ -38,17 +43,22 @@ class Layout:
             case specs.PerChannel(axis=axis):
                 return Layout(axis, torch.arange(_size(site, axis, "per-channel")))
             case specs.PerEmbedding():
-                return Layout(site.channel_axis, torch.arange(_size(site, site.channel_axis, "per-embedding")))
+                return Layout(
+                    site.channel_axis, torch.arange(_size(site, site.channel_axis, "per-embedding"))
+                )
             case specs.PerGroup(groups=groups, permute=permute, at_most=at_most):
                 if permute and site.kind == "weight":
-                    raise SpecError(f"per-group: {site.name} is a weight, only activations are permuted; drop permute there")
+                    raise SpecError(
+                        f"per-group: {site.name} is a weight, only activations are permuted; drop permute"
+                    )
                 axis = 0 if site.kind == "weight" else site.channel_axis
                 width = _size(site, axis, "per-group")
                 if at_most:
                     groups = min(groups, width)
                 if groups > width:
                     raise SpecError(
-                        f"per-group: {groups} groups asked for {site.name}, width {width}; use at most {width}"
+                        f"per-group: {groups} groups asked for {site.name}, width {width}; "
+                        f"use at most {width}"
                     )
                 return Layout(axis, group_index(width, groups, order))
         raise AssertionError(spec.granularity)

@@ -21,7 +21,7 @@ from octavo.spec import PerGroup
 def restore(
     model: QuantizedEncoder, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> QuantizedEncoder:
-    """Return `model` with the saved rewrites, ranges and weights; what does not fit is an error that names it."""
+    """Return `model` with the saved rewrites, ranges and weights; what does not fit is an error."""
     model = _transform(model, manifest.get("transforms", []), tensors)
     _check_sites(model, manifest)
     _restore(model, manifest, tensors)
@@ -38,7 +38,9 @@ def _transform(model: QuantizedEncoder, names: list[str], tensors: Mapping[str, 
     """Apply the rewrites that the saved model had gone through; a split needs the groups first."""
     for name in names:
         if name not in TRANSFORMS:
-            raise SavedModelError(f"octavo.json names the transform {name!r}, unknown to this Octavo; update it")
+            raise SavedModelError(
+                f"octavo.json names the transform {name!r}, unknown to this Octavo; update it"
+            )
         for quantizer in model.quantizers.values():
             if is_permuted(quantizer):
                 _restore_groups(quantizer, tensors)
@@ -52,9 +54,13 @@ def _check_sites(model: QuantizedEncoder, manifest: Mapping[str, Any]) -> None:
         if saved != found:
             odd = next(iter(set(saved) ^ set(found)), "their order")
             raise SavedModelError(
-                f"{model.name}: the {kind.replace('_', ' ')} found now differ from those saved (at {odd}); load it "
-                f"with the versions it was saved with: {manifest.get('provenance', {}).get('versions')}"
+                f"{model.name}: the {kind.replace('_', ' ')} found now differ from those saved (at {odd}); "
+                f"load it with the versions it was saved with: {_versions(manifest)}"
             )
+
+
+def _versions(manifest: Mapping[str, Any]) -> object:
+    return manifest.get("provenance", {}).get("versions", "unknown")
 
 
 def _restore(model: QuantizedEncoder, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -92,7 +98,9 @@ def _restore_grid(quantizer: Quantizer, entry: Mapping[str, Any], tensors: Mappi
         raise SavedModelError(f"{name} has {scale.numel()} saved scales, not {groups}; save the model again")
     if not bool((scale.isfinite() & (scale > 0)).all()):
         raise SavedModelError(f"{name} has a saved scale that is not a positive number; save the model again")
-    quantizer.set_affine(Affine(scale=scale, zero_point=zero_point, low=int(entry["low"]), high=int(entry["high"])))
+    quantizer.set_affine(
+        Affine(scale=scale, zero_point=zero_point, low=int(entry["low"]), high=int(entry["high"]))
+    )
 
 
 def _restore_weights(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> set[str]:
@@ -107,7 +115,8 @@ def _restore_weights(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> 
         count = math.prod(parameter.shape)
         if data.numel() != packed_size(count, bits):
             raise SavedModelError(
-                f"{model.name}: {site.name} has {data.numel()} bytes, not {packed_size(count, bits)}; save the model again"
+                f"{model.name}: {site.name} has {data.numel()} bytes, not {packed_size(count, bits)}; "
+                "save the model again"
             )
         integers = unpack(data, bits, count, signed=quantizer.low < 0).reshape(parameter.shape)
         scale, zero_point = quantizer.per_channel(parameter.dim())

@@ -59,7 +59,7 @@ class _Namer:
         self._name_head(layers[-1].end if layers else None)
         return self._with_numbers()
 
-    # -- sections ----------------------------------------------------------------------------------------------------
+    # -- sections --------------------------------------------------------------------------------------------
 
     def _layers(self) -> list[_Layer]:
         """The layers: each reaches from what its attention reads to what the next one's reads."""
@@ -78,7 +78,7 @@ class _Namer:
         return [_Layer(None, entry, end) for entry, end in zip(entries, ends, strict=True)]
 
     def _entry(self, block: Attention) -> Value | None:
-        """The last value that all a block reads is made from: the output of the layer before, or the embeddings."""
+        """The last value that all a block reads is made from: the layer before, or the embeddings."""
         reads = [read for v in (block.query, block.key, block.value) for read in self._linear_inputs(v)]
         if block.stream is not None:
             reads.append(block.stream)
@@ -87,7 +87,7 @@ class _Namer:
         return self.flow.values[last] if last is not None else None
 
     def _linear_inputs(self, value: Value) -> list[Value]:
-        """What the projection behind query, key or value reads; the value itself where there is no projection."""
+        """What the projection behind query, key or value reads; without a projection the value itself."""
         return self.flow.read_by.get(value.source, []) or [value]
 
     def _last_exit(self, pre_norm: bool) -> Value | None:
@@ -105,7 +105,7 @@ class _Namer:
         results = [v for v in self.flow.values.values() if any(reader.op == "output" for reader in v.readers)]
         return all(v is value or value.node in v.ancestors for v in results)
 
-    # -- names -------------------------------------------------------------------------------------------------------
+    # -- names -----------------------------------------------------------------------------------------------
 
     def _give(self, value: Value | None, prefix: str, role: str) -> None:
         if value is not None and value not in self.roles:

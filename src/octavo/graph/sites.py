@@ -22,9 +22,10 @@ class Site:
 
     Args:
         name: stable name, `layers.10.ffn_residual` or `layers.10.ffn_output.weight`.
-        role: what it is in any encoder, `ffn_residual`; weights are `linear_weight`, `embedding_weight`, `norm_weight`.
+        role: what it is in any encoder, `ffn_residual`; weights are `linear_weight`, `embedding_weight` or
+            `norm_weight`.
         shape: sizes, with "batch" and "length" where they vary.
-        targets: the graph node that makes an activation, or the parameter paths of a weight (several if tied).
+        targets: the graph node that makes an activation, or the paths of a weight (several if tied).
         is_linear_input: a linear layer or an attention product reads it.
     """
 
@@ -37,9 +38,9 @@ class Site:
 
     @property
     def channel_axis(self) -> int:
-        """The axis along which an activation's embedding dimensions lie: the last, or -2 where a convolution made it.
+        """The axis of an activation's embedding dimensions: the last, or -2 where a convolution made it.
 
-        (batch, width, length) is such a convolution's output; attention scores have four axes and no channels.
+        (batch, width, length) is such an output; attention scores have four axes and no channels.
         """
         convolved = len(self.shape) == 3 and isinstance(self.shape[1], int) and isinstance(self.shape[2], str)
         return -2 if self.kind == "activation" and convolved else -1
@@ -91,7 +92,9 @@ def _size_names(graph: fx.GraphModule) -> dict[str, str]:
 
 def _shape(node: fx.Node, names: dict[str, str]) -> tuple[int | str, ...]:
     value = node.meta["val"]
-    return tuple(int(size) if isinstance(size, int) else _named_size(str(size), names) for size in value.shape)
+    return tuple(
+        int(size) if isinstance(size, int) else _named_size(str(size), names) for size in value.shape
+    )
 
 
 def _named_size(size: str, names: dict[str, str]) -> str:
@@ -100,7 +103,7 @@ def _named_size(size: str, names: dict[str, str]) -> str:
     return size
 
 
-# -- weights ---------------------------------------------------------------------------------------------------------
+# -- weights -------------------------------------------------------------------------------------------------
 
 
 def _weight_sites(flow: Flow, named: list[Named]) -> list[Site]:
@@ -137,7 +140,7 @@ def _numbered(names: list[str], index: int) -> str:
 
 
 def _makers(flow: Flow, named: list[Named]) -> dict[fx.Node, str]:
-    """The name of what each working operation makes; a fused query-key-value projection makes three things."""
+    """The name of what each working operation makes; a fused projection makes several things."""
     made: dict[fx.Node, list[str]] = {}
     for item in sorted(named, key=lambda n: _ORDER.get(n.role, 0)):
         if flow.working[item.value.source] != "embedding":
@@ -165,15 +168,12 @@ def _table_name(node: fx.Node, flow: Flow) -> str:
         return "embeddings.token"
     if any("token_type" in name for name in origins):
         return "embeddings.token_type"
-    value = node.meta["val"]
-    return "embeddings.position" if value.shape[-1] == _token_width(flow) else "embeddings.relative"
-
-
-def _token_width(flow: Flow) -> int | None:
-    for node, kind in flow.working.items():
-        if kind == "embedding" and node.op == "call_function" and getattr(node.args[1], "target", None) == "input_ids":
-            return int(node.meta["val"].shape[-1])
-    return None
+    sizes = (
+        [str(size) for size in node.args[1].meta["val"].shape] if isinstance(node.args[1], fx.Node) else []
+    )
+    # distances are looked up for every pair of positions: indices are (length, length)
+    is_relative = len(sizes) > 1 and sizes[-1] == sizes[-2]
+    return "embeddings.relative" if is_relative else "embeddings.position"
 
 
 def _origins(start: object) -> set[str]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
-import json
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
-from torch import fx, nn
+from torch import nn
 
-from octavo.errors import MissingExtraError, ModelError, did_you_mean
+from octavo.errors import MissingExtraError, ModelError, OctavoWarning, did_you_mean
 from octavo.graph.capture import capture
 from octavo.graph.encoder import Encoder, Head
-from octavo.graph.flow import Flow, operation
+from octavo.graph.traits import inputs_of, max_length_of, pooling_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -44,7 +43,6 @@ _OUTPUTS: dict[Head, tuple[str, ...]] = {
     "question-answering": ("start_logits", "end_logits"),
     "masked-lm": ("logits",),
 }
-_LENGTH_WITHOUT_POSITIONS = 512
 
 
 def locate(model: str) -> str:
@@ -63,7 +61,9 @@ def locate(model: str) -> str:
 
 def _demo_folder(model: str) -> Path:
     if model not in _DEMOS:
-        raise ModelError(f"unknown demo model {model}{did_you_mean(model, _DEMOS) or '; there is demo:minilm'}")
+        raise ModelError(
+            f"unknown demo model {model}{did_you_mean(model, _DEMOS) or '; there is demo:minilm'}"
+        )
     found = importlib.util.find_spec(_DEMOS[model])
     if found is None or found.origin is None:
         raise MissingExtraError("demo", model)
@@ -78,10 +78,25 @@ def load_encoder(
     with quiet_transformers():
         config = _config(model, place, trust_remote_code)
         chosen = head or _head_of(config)
-        network = _network(model, place, config, chosen, labels, trust_remote_code)
+        network, missing = _network(model, place, config, chosen, labels, trust_remote_code)
         tokenizer = load_tokenizer(place, trust_remote_code)
     _check_finite(network, model)
-    return make_encoder(model, network, tokenizer, chosen, _pooling(Path(place)))
+    encoder = make_encoder(model, network, tokenizer, chosen, pooling_of(Path(place)))
+    if head is None:  # another head than the checkpoint's is new and to be trained
+        _warn_of_random_weights(encoder, missing)
+    return encoder
+
+
+def _warn_of_random_weights(encoder: Encoder, missing: Iterable[str]) -> None:
+    used = {str(node.target) for node in encoder.graph.graph.nodes if node.op == "get_attr"}
+    random = sorted(used & set(missing))
+    if random:
+        warnings.warn(
+            f"{encoder.name} lacks {len(random)} weights, which are random now (the first is {random[0]}); "
+            "give a complete checkpoint, or train the model",
+            OctavoWarning,
+            stacklevel=2,
+        )
 
 
 def make_encoder(
@@ -93,7 +108,7 @@ def make_encoder(
 ) -> Encoder:
     """Capture a Hugging Face network that is already in memory."""
     config: Any = network.config
-    inputs = _inputs(network, config)
+    inputs = inputs_of(network, config)
     most = int(getattr(config, "max_position_embeddings", 0) or 0)
     # exported graphs carry an upper bound; models with relative positions have none of their own
     graph = capture(network.eval(), inputs, _OUTPUTS[head], most if most > 1 else 2**20, name)
@@ -105,7 +120,7 @@ def make_encoder(
         graph=graph,
         inputs=inputs,
         output_names=_OUTPUTS[head],
-        max_length=_max_length(graph, most, tokenizer),
+        max_length=max_length_of(graph, most, tokenizer),
         pooling=pooling,
     )
 
@@ -167,15 +182,17 @@ def _head_of(config: PretrainedConfig) -> Head:
 
 def _network(
     model: str, place: str, config: PretrainedConfig, head: Head, labels: int | None, trust_remote_code: bool
-) -> nn.Module:
+) -> tuple[nn.Module, list[str]]:
+    """The network and the names of the parameters that the checkpoint does not have."""
     if head not in get_args(Head):
         raise ModelError(f"unknown head {head!r}{did_you_mean(head, get_args(Head))}")
     options: dict[str, Any] = {"num_labels": labels} if labels is not None else {}
     if Path(place).is_dir():
         _check_weights(model, Path(place))
     try:
-        network: nn.Module = _loader(head).from_pretrained(
+        network, report = _loader(head).from_pretrained(
             place,
+            output_loading_info=True,
             attn_implementation="eager",
             dtype=torch.float32,
             use_safetensors=True,
@@ -184,7 +201,7 @@ def _network(
         )
     except Exception as error:  # safetensors, transformers and torch each raise their own
         raise ModelError(f"{model}: its weights cannot be loaded: {_first_line(error)}") from error
-    return network
+    return network, list(report["missing_keys"])
 
 
 def _check_weights(model: str, folder: Path) -> None:
@@ -203,10 +220,13 @@ def _check_weights(model: str, folder: Path) -> None:
         try:
             with safe_open(file, framework="pt") as opened:
                 if (opened.metadata() or {}).get("format") == "octavo":
-                    raise ModelError(f"{model} was saved by Octavo but lacks octavo.json; save or copy the model again")
+                    raise ModelError(
+                        f"{model} was saved by Octavo but lacks octavo.json; save or copy the model again"
+                    )
         except (SafetensorError, OSError) as error:
             raise ModelError(
-                f"{model}: {file.name} is corrupt or truncated ({_first_line(error)}); copy or download it again"
+                f"{model}: {file.name} is corrupt or truncated ({_first_line(error)}); "
+                "copy or download it again"
             ) from error
 
 
@@ -224,51 +244,12 @@ def load_tokenizer(place: str, trust_remote_code: bool) -> PreTrainedTokenizerBa
     if Path(place).is_dir() and not any((Path(place) / name).is_file() for name in names):
         return None
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, trust_remote_code=trust_remote_code)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            place, trust_remote_code=trust_remote_code
+        )
     except Exception as error:  # each tokenizer backend raises its own
         raise ModelError(f"{place}: the tokenizer cannot be loaded: {_first_line(error)}") from error
     return tokenizer
-
-
-def _inputs(network: nn.Module, config: Any) -> tuple[str, ...]:
-    accepted = inspect.signature(network.forward).parameters
-    names = ["input_ids", "attention_mask"]
-    if "token_type_ids" in accepted and (getattr(config, "type_vocab_size", 0) or 0) > 1:
-        names.append("token_type_ids")
-    return tuple(names)
-
-
-def _max_length(graph: fx.GraphModule, positions: int, tokenizer: Any) -> int:
-    """Positions the model has; a table indexed from the token ids (RoBERTa) spends `padding_idx + 1` of them."""
-    limit = positions if positions > 1 else _LENGTH_WITHOUT_POSITIONS
-    flow = Flow(graph)
-    for node, kind in flow.working.items():
-        if kind != "embedding" or node.op != "call_function":
-            continue
-        index = node.args[1]
-        if isinstance(index, fx.Node) and index.target != "input_ids" and len(node.args) > 2 and _counts_tokens(index):
-            limit = min(limit, int(flow.tensor(node.args[0]).shape[0]) - int(str(node.args[2])) - 1)  # type: ignore[arg-type]
-    known = int(getattr(tokenizer, "model_max_length", 0) or 0)
-    return min(limit, known) if 1 < known < 10**6 else limit
-
-
-def _counts_tokens(index: fx.Node) -> bool:
-    """Whether an index is a running count of tokens (RoBERTa's positions)."""
-    node: fx.Node | None = index
-    while node is not None and node.op == "call_function":
-        if operation(node) == "cumsum":
-            return True
-        node = next(iter(node.all_input_nodes), None)
-    return False
-
-
-def _pooling(folder: Path) -> Literal["mean", "cls"]:
-    """What sentence-transformers' files say about pooling; the mean where they say nothing."""
-    file = folder / "1_Pooling" / "config.json"
-    if not file.is_file():
-        return "mean"
-    settings = json.loads(file.read_text(encoding="utf-8"))
-    return "cls" if settings.get("pooling_mode_cls_token") else "mean"
 
 
 def _first_line(error: BaseException) -> str:

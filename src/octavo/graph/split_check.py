@@ -42,8 +42,8 @@ def check_split(model: QuantizedEncoder) -> None:
         layers.setdefault(name.rpartition(".")[0], {})[name] = quantizer
         if quantizer.axis not in (-1, len(quantizer.site.shape) - 1):
             raise SpecError(
-                f"{name} has its channels on axis {quantizer.axis}, as convolutions do, and only the last axis can be "
-                "split; use per-tensor ranges there"
+                f"{name} has its channels on axis {quantizer.axis}, as convolutions do, and only the last "
+                "axis can be split; use per-tensor ranges there"
             )
     for prefix, quantizers in layers.items():
         _check_shared(quantizers)
@@ -52,14 +52,17 @@ def check_split(model: QuantizedEncoder) -> None:
 
 def _check_state(name: str, quantizer: Quantizer) -> None:
     if quantizer.state in (State.OBSERVE, State.LEARN):
-        raise CalibrationError(f"{name} is still in state {quantizer.state.value}; calibrate and fix the model, then split it")
+        raise CalibrationError(
+            f"{name} is still in state {quantizer.state.value}; calibrate and fix the model, then split it"
+        )
 
 
 def _check_granularity(name: str, quantizer: Quantizer) -> None:
     granularity = quantizer.spec.granularity
     if quantizer.site.kind == "activation" and not isinstance(granularity, PerTensor | PerGroup):
         raise SpecError(
-            f"{name} is {type(granularity).__name__}, which has no per-tensor form; use PerGroup or PerTensor there"
+            f"{name} is {type(granularity).__name__}, which has no per-tensor form; "
+            "use PerGroup or PerTensor there"
         )
 
 
@@ -69,8 +72,8 @@ def _check_shared(quantizers: dict[str, Quantizer]) -> None:
     for (first, one), (second, other) in pairwise(permuted.items()):
         if one.site.width == other.site.width and not torch.equal(one.index, other.index):
             raise SpecError(
-                f"{first} and {second} have different permutations or groups, and a split needs one for the layer; "
-                "use the same number of groups with shared: true"
+                f"{first} and {second} have different permutations or groups, and a split needs one for "
+                "the layer; use the same number of groups with shared: true"
             )
 
 
@@ -87,8 +90,9 @@ def _check_post_norm(model: QuantizedEncoder, prefix: str, quantizers: dict[str,
         return
     if not _adds_back(model.graph, residual, inputs):
         raise SpecError(
-            f"{residual.name} does not add {inputs.name} back: this is a pre-norm layer, and only post-norm layers can "
-            f"be split; use per-tensor ranges at {prefix}.ffn_*, in 16 bits where 8 are not enough (w8a8-mp)"
+            f"{residual.name} does not add {inputs.name} back: this is a pre-norm layer, and only post-norm "
+            f"layers can be split; use per-tensor ranges at {prefix}.ffn_*, in 16 bits where 8 are too few "
+            "(w8a8-mp)"
         )
 
 

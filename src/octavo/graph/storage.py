@@ -1,9 +1,9 @@
 """Saved models: plain files, packed integers, nothing that runs code when it is opened.
 
-    config.json        Hugging Face's configuration
-    octavo.json        version, recipe, sites with their grids, provenance
-    model.safetensors  weights packed at their bit-width, scales, zero-points, groups, and what stays float
-    tokenizer files    Hugging Face's
+config.json        Hugging Face's configuration
+octavo.json        version, recipe, sites with their grids, provenance
+model.safetensors  weights packed at their bit-width, scales, zero-points, groups, and what stays float
+tokenizer files    Hugging Face's
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def save(model: QuantizedEncoder, folder: Path, force: bool = False) -> Path:
     """Write a calibrated model; the folder appears complete or not at all."""
     loose = [name for name, q in model.quantizers.items() if q.state is not State.FIX]
     if loose:
-        raise SpecError(f"{len(loose)} quantizers are not fixed (the first is {loose[0]}); calibrate, then fix them")
+        raise SpecError(
+            f"{len(loose)} quantizers are not fixed (the first is {loose[0]}); calibrate, then fix them"
+        )
     with write_folder(folder, force, marker=MANIFEST) as draft:
         # the format keeps other loaders from taking packed integers for the weights they know
         save_file(_tensors(model), draft / WEIGHTS, metadata={"format": WEIGHTS_FORMAT})
@@ -78,12 +80,14 @@ def load(folder: Path, name: str | None = None) -> QuantizedEncoder:
 _BROKEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError, SiteError, SpecError)
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------
+# -- writing -------------------------------------------------------------------------------------------------
 
 
 def _tensors(model: QuantizedEncoder) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
-    packed = {target for site in model.weight_sites if site.name in model.quantizers for target in site.targets}
+    packed = {
+        target for site in model.weight_sites if site.name in model.quantizers for target in site.targets
+    }
     used = {str(node.target) for node in model.graph.graph.nodes if node.op == "get_attr"}
     for path, parameter in model.graph.named_parameters():
         if path in used and path not in packed:
@@ -136,7 +140,7 @@ def _manifest(model: QuantizedEncoder) -> dict[str, Any]:
     }
 
 
-# -- reading ---------------------------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------------
 
 
 def _read_manifest(folder: Path) -> dict[str, Any]:
@@ -147,7 +151,9 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
         raise SavedModelError(f"{file} cannot be read ({error}); save the model again") from error
     if not isinstance(manifest, dict) or manifest.get("octavo") != FORMAT:
         found = manifest.get("octavo") if isinstance(manifest, dict) else None
-        raise SavedModelError(f"{file} has format {found!r}, this Octavo reads format {FORMAT}; use a matching version")
+        raise SavedModelError(
+            f"{file} has format {found!r}, this Octavo reads format {FORMAT}; use a matching version"
+        )
     return manifest
 
 
@@ -158,15 +164,20 @@ def _read_tensors(file: Path) -> dict[str, Tensor]:
         with safe_open(file, framework="pt") as opened:
             return {key: opened.get_tensor(key) for key in opened.keys()}
     except (SafetensorError, OSError) as error:
-        raise SavedModelError(f"{file} is corrupt or truncated ({error}); save or copy the model again") from error
+        raise SavedModelError(
+            f"{file} is corrupt or truncated ({error}); save or copy the model again"
+        ) from error
 
 
 def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
     from transformers import AutoConfig
 
-    head, pooling = manifest.get("head"), manifest.get("pooling", "mean")
+    head: Any = manifest.get("head")
+    pooling = manifest.get("pooling", "mean")
     if head not in get_args(Head):
-        raise SavedModelError(f"{folder / MANIFEST} names the head {head!r}, unknown to this Octavo; update it")
+        raise SavedModelError(
+            f"{folder / MANIFEST} names the head {head!r}, unknown to this Octavo; update it"
+        )
     try:
         with quiet_transformers():
             config = AutoConfig.from_pretrained(folder)

@@ -83,16 +83,19 @@ def round_weights(
 
 
 def put_integers(model: QuantizedEncoder, site: Site, integers: Tensor) -> None:
-    """Give a weight site the values of `integers` on its grid, in a parameter of the model's own."""
-    quantizer = model.quantizers[site.name]
-    old = model.parameter(site)
+    """Give a weight site the values of `integers` on its grid."""
+    quantizer, old = model.quantizers[site.name], model.parameter(site)
     scale, zero_point = quantizer.per_channel(old.dim())
-    value = dequantize(integers.to(old.device), scale, zero_point).to(old.dtype)
-    parameter = nn.Parameter(value, requires_grad=old.requires_grad)
+    put_weight(model, site, dequantize(integers.to(old.device), scale, zero_point).to(old.dtype))
+    quantizer.constant = model.parameter(site).detach()
+
+
+def put_weight(model: QuantizedEncoder, site: Site, value: Tensor) -> None:
+    """Replace a weight in this model alone: its graph shares the float encoder's parameters until then."""
+    parameter = nn.Parameter(value, requires_grad=model.parameter(site).requires_grad)
     for target in site.targets:
         path, _, leaf = target.rpartition(".")
         setattr(model.graph.get_submodule(path), leaf, parameter)
-    quantizer.constant = parameter.detach()
 
 
 def _round(

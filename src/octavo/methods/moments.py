@@ -16,8 +16,8 @@ from octavo.graph.batches import without_padding
 class Moments:
     """Over the rows of a layer's input, each (inputs, inputs) in float64.
 
-    own: mean of x_hat x_hat'; shift: mean of (x_hat - x) x_hat'; x_hat is from the quantized model, x from the
-    float model.
+    own: mean of x_hat x_hat'; shift: mean of (x_hat - x) x_hat'; x_hat is the quantized, x the float
+    model's.
     """
 
     own: Tensor
@@ -54,17 +54,20 @@ def read_by(graph: fx.GraphModule, nodes: Sequence[str]) -> list[str]:
 
 def part_of(graph: fx.GraphModule, nodes: Sequence[str]) -> fx.GraphModule:
     """The part of a graph that computes the named nodes, as a tuple; parameters are shared."""
+    wanted = [node for node in graph.graph.nodes if node.name in nodes]
+    needed: set[fx.Node] = set()
+    while wanted:
+        node = wanted.pop()
+        if node not in needed:
+            needed.add(node)
+            wanted.extend(node.all_input_nodes)
     part = fx.Graph()
     copies: dict[str, fx.Node] = {}
     for node in graph.graph.nodes:
-        if node.op == "output":
-            break
-        copies[node.name] = part.node_copy(node, lambda n: copies[n.name])
+        if node in needed or node.op == "placeholder":
+            copies[node.name] = part.node_copy(node, lambda n: copies[n.name])
     part.output(tuple(copies[name] for name in nodes))
-    made = fx.GraphModule(graph, part)
-    made.graph.eliminate_dead_code()
-    made.recompile()
-    return made
+    return fx.GraphModule(graph, part)
 
 
 def of_equal_length(batches: Iterable[Mapping[str, Tensor]], rows: int = 64) -> list[dict[str, Tensor]]:

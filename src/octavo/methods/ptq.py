@@ -13,7 +13,11 @@ from torch import Tensor
 from octavo.errors import CalibrationError
 from octavo.graph import Encoder, QuantizedEncoder, State, Text, attach, fix_weights
 from octavo.graph.batches import without_padding
+from octavo.graph.fold import folded_sites
+from octavo.graph.integer import integer_only
 from octavo.methods.adaround import round_weights
+from octavo.methods.clipping import may_clip, warn_of_clipping, watch_channels
+from octavo.methods.folding import fold_ranges
 from octavo.methods.permutation import permute_groups, permutes
 from octavo.spec import AdaRound, Recipe
 
@@ -35,7 +39,7 @@ def quantize(
     """Quantize an encoder by a recipe.
 
     Arguments:
-        calibration: texts (a string, or a pair of strings), or batches of token ids such as a data loader gives;
+        calibration: texts (strings, or pairs of strings), or batches as a data loader gives them;
             may be left out when the recipe has no static activation ranges and rounds to nearest.
         batch_size: texts per batch; it matters to estimators that average over batches.
         seed: the order in which texts are read, which matters to the same estimators.
@@ -43,22 +47,30 @@ def quantize(
         progress: called with (steps done, steps in all), for rounding and then for calibration.
     """
     model = attach(encoder, recipe)
+    if recipe.integer_functions:
+        model = integer_only(model)
+    if folded_sites(model):
+        if calibration is None:
+            raise CalibrationError(
+                f"recipe {recipe.name!r} folds ranges found from data; give calibration texts"
+            )
+        model = fold_ranges(model, batches_of(encoder, calibration, batch_size, seed, max_length))
     fix_weights(model)
     rounds = isinstance(recipe.rounding, AdaRound)
-    if not rounds and not _needs_calibration(model):
-        _fix(model)
+    if not rounds and not needs_calibration(model):
+        finish(model)
         return model
     if calibration is None:
         purpose = "rounds weights with AdaRound" if rounds else "finds activation ranges from data"
         raise CalibrationError(f"recipe {recipe.name!r} {purpose}; give calibration texts")
-    batches = _batches(encoder, calibration, batch_size, seed, max_length)
+    batches = batches_of(encoder, calibration, batch_size, seed, max_length)
     if isinstance(recipe.rounding, AdaRound):
         folder = None if work is None else Path(work)
         round_weights(model, encoder, batches, recipe.rounding, work=folder, progress=progress)
-    if _needs_calibration(model):
+    if needs_calibration(model):
         calibrate(model, batches, progress=progress)
-    _fix(model)
-    model.provenance = _provenance(encoder, calibration, batch_size, seed)
+    finish(model)
+    model.provenance = provenance(encoder, calibration, batch_size, seed)
     return model
 
 
@@ -73,29 +85,32 @@ def calibrate(
         raise CalibrationError("there is no calibration data; give at least one text")
     permute_groups(model, batches)
     observing = [q for q in model.quantizers.values() if q.state is State.OBSERVE]
-    for done, batch in enumerate(batches, start=1):
-        for piece in without_padding(batch):
-            model(piece)
-        for quantizer in observing:
-            quantizer.commit()
-        if progress is not None:
-            progress(done, len(batches))
-    _fix(model)
+    with watch_channels({name: q for name, q in model.quantizers.items() if may_clip(q)}) as extremes:
+        for done, batch in enumerate(batches, start=1):
+            for piece in without_padding(batch):
+                model(piece)
+            for quantizer in observing:
+                quantizer.commit()
+            if progress is not None:
+                progress(done, len(batches))
+    finish(model)
+    warn_of_clipping(model, extremes)
 
 
-def _needs_calibration(model: QuantizedEncoder) -> bool:
+def needs_calibration(model: QuantizedEncoder) -> bool:
     """Static ranges are found from data, and so is the permutation of groups whose ranges are dynamic."""
     observing = [q for q in model.quantizers.values() if q.state is State.OBSERVE]
     return any(not q.spec.dynamic or permutes(q) for q in observing)
 
 
-def _fix(model: QuantizedEncoder) -> None:
+def finish(model: QuantizedEncoder) -> None:
+    """Fix whatever still observes."""
     for quantizer in model.quantizers.values():
         if quantizer.state is State.OBSERVE:
             quantizer.fix()
 
 
-def _batches(
+def batches_of(
     encoder: Encoder, calibration: Calibration, batch_size: int, seed: int, max_length: int | None
 ) -> list[Mapping[str, Tensor]]:
     """Texts in the seed's order, or the batches that were given."""
@@ -121,7 +136,8 @@ def _is_pair(item: object) -> bool:
     return isinstance(item, tuple) and len(item) == 2 and all(isinstance(text, str) for text in item)
 
 
-def _provenance(encoder: Encoder, calibration: Any, batch_size: int, seed: int) -> dict[str, Any]:
+def provenance(encoder: Encoder, calibration: Any, batch_size: int, seed: int) -> dict[str, Any]:
+    """Where a model's ranges come from."""
     described: dict[str, Any] = {"model": encoder.name, "seed": seed, "batch_size": batch_size}
     if isinstance(calibration, Sequence):
         digest = hashlib.sha256(repr(list(calibration)).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Fake quantization on a fixed grid that lets gradients pass: rounding counts as the identity, clipping as a constant."""
+"""Fake quantization on a fixed grid that lets gradients pass where nothing is clipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from octavo.numerics.affine import fake_quantize
 
 
 def straight_through(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int) -> Tensor:
-    """Return eq. 2 of eq. 1, the same bits as `fake_quantize`; dy/dx is 1 on the grid and 0 where x is clipped.
+    """Return eq. 2 of eq. 1, bit-equal to `fake_quantize`; dy/dx is 1 on the grid and 0 where x is clipped.
 
     `scale` and `zero_point` have one element or broadcast against `x`.
     """

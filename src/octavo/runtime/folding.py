@@ -1,4 +1,4 @@
-"""Folding of constant factors: 1/√d of attention goes into a scale that is multiplied anyway."""
+"""Folding of constant factors: 1/√d of attention goes into scales that are multiplied anyway."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CARRIERS = CARRIER - {"to", "_to_copy", "type_as", "slice", "select", "split", 
 def foldable_factors(module: fx.GraphModule) -> tuple[dict[fx.Node, float], dict[fx.Node, fx.Node]]:
     """Multiplications by a number that can be left out.
 
-    Returns, for each node that takes a factor over (an activation quantizer, whose integers are dequantized with a larger
-    or smaller scale, or a linear layer, whose weight's scale and bias are multiplied), that factor; and for each
-    multiplication left out, the node that now stands for it.
+    Returns, for each node that takes a factor over (a linear layer, whose weight's scale and bias are multiplied, and the
+    quantizers on the way from it, whose scales are), that factor; and for each multiplication left out, the node that
+    now stands for it.
     """
     factors: dict[fx.Node, float] = {}
     replaced: dict[fx.Node, fx.Node] = {}
@@ -26,9 +26,10 @@ def foldable_factors(module: fx.GraphModule) -> tuple[dict[fx.Node, float], dict
         source = node.args[0] if node.args else None
         if factor is None or not isinstance(source, fx.Node):
             continue
-        taker = _taker(module, source)
-        if taker is not None:
+        takers = _takers(module, source)
+        for taker in takers:
             factors[taker] = factors.get(taker, 1.0) * factor
+        if takers:
             replaced[node] = source
     return factors, replaced
 
@@ -42,19 +43,19 @@ def _constant_factor(node: fx.Node) -> float | None:
     return float(number) if operation(node) == "mul" else 1.0 / number
 
 
-def _taker(module: fx.GraphModule, node: fx.Node) -> fx.Node | None:
-    """The quantizer or linear layer behind a chain in which every value is read once."""
+def _takers(module: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
+    """A linear layer and the quantizers behind it, found back along a chain in which every value is read once."""
+    found: list[fx.Node] = []
     while len(node.users) == 1:
         name = operation(node)
-        if node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), Quantizer):
-            return node
         if name == "linear":
-            return node
-        if name in ("matmul", "bmm") or name in _CARRIERS or name == "dropout":
-            first = node.args[0]
-            if not isinstance(first, fx.Node):
-                return None
-            node = first
-        else:
-            return None
-    return None
+            return [*found, node]
+        if node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), Quantizer):
+            found.append(node)
+        elif name not in _CARRIERS | {"matmul", "bmm", "dropout"}:
+            return []
+        first = node.args[0]
+        if not isinstance(first, fx.Node):
+            return []
+        node = first
+    return []

@@ -10,19 +10,22 @@ from torch import fx
 from octavo.errors import CalibrationError, SpecError
 from octavo.graph.flow import CARRIER, MATMUL, operation
 from octavo.graph.quantizer import Quantizer, State
-from octavo.runtime.translate import Grid, Translator, Value
+from octavo.runtime.translate import Translator, Value
 
 SHORT_INTEGERS = 21
 """The operator set that brought 16-bit and 4-bit integers to QuantizeLinear and DequantizeLinear."""
 
 
-def quantize_activation(t: Translator, node: fx.Node, source: fx.Node, quantizer: Quantizer) -> Value:
-    """Integers of eq. 1 for one tensor; its grid is (scale · folded factor, zero-point)."""
-    value = t.value(source)
-    name = t.floats(value)
-    scale, zero_point = float(quantizer.scale[0]), int(quantizer.zero_point[0])
+def quantize_activation(t: Translator, node: fx.Node, quantizer: Quantizer, factor: float) -> Value:
+    """A tensor put on its grid: QuantizeLinear (eq. 1) and DequantizeLinear (eq. 2), side by side."""
+    value = t.value(node)
+    if t.is_hidden_state(node):
+        value = t.flatten(value, node)  # a view between the pair would keep runtimes from seeing it
+    name = value.name
+    scale = float(quantizer.scale[0]) * factor
+    zero_point = int(quantizer.zero_point[0])
     dtype = integer_type(quantizer)
-    if dtype is np.int8 and not is_second_operand(node):
+    if dtype is np.int8:
         # x86 multiplies unsigned by signed bytes: the first operand of a product is shifted by 128, the same numbers
         dtype, zero_point = np.uint8, zero_point + 128
     if not fills_its_type(quantizer):
@@ -32,9 +35,8 @@ def quantize_activation(t: Translator, node: fx.Node, source: fx.Node, quantizer
     step = t.graph.constant(scale, np.float32, "scale")
     offset = t.graph.constant(zero_point, dtype, "zero_point")
     integers = t.graph.add("QuantizeLinear", name, step, offset, name=quantizer.site.name)
-    factor = t.factors.get(node, 1.0)
-    out = step if factor == 1.0 else t.graph.constant(np.float32(scale) * np.float32(factor), np.float32, "scale")
-    return Value(name=integers, grid=Grid(scale=out, zero_point=offset), flat=value.flat)
+    floats = t.graph.add("DequantizeLinear", integers, step, offset)
+    return Value(name=floats, scale=scale, flat=value.flat)
 
 
 def is_second_operand(node: fx.Node) -> bool:

@@ -40,9 +40,9 @@ class OnnxGraph:
         """Add a node; the names of its results. Empty input names stand for inputs left out."""
         from onnx import helper
 
-        label = self.unique(name or operator.lower())
+        label = self.unique(name or "t")  # names are a tenth of what a small model adds to its weights
         results = [label] if outputs == 1 else [self.unique(f"{label}.{place}") for place in range(outputs)]
-        made = helper.make_node(operator, list(inputs), results, name=label, **attributes)
+        made = helper.make_node(operator, list(inputs), results, **attributes)
         self.nodes.append(made)
         return results
 

@@ -1,9 +1,8 @@
 """From a captured graph to ONNX, node by node.
 
-Two things are decided here rather than in the operations. A hidden state (batch, length, width) travels *flat*, as
+One thing is decided here rather than in the operations: a hidden state (batch, length, width) travels *flat*, as
 (batch · length, width), wherever only its rows matter, because runtimes have integer kernels with bias for matrices
-(Gemm) and not for stacks of them. And a quantized tensor travels as *integers* through views and transposes, so that
-the DequantizeLinear stands directly before the product that reads it, where runtimes fuse the two.
+(Gemm) and not for stacks of them.
 """
 
 from __future__ import annotations
@@ -30,19 +29,11 @@ _NUMPY_TYPES = {torch.bool: np.bool_, torch.float32: np.float32, torch.float64: 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
-    """Names of the scale and zero-point that integers are dequantized with."""
-
-    scale: str
-    zero_point: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class Value:
-    """One tensor of the ONNX graph: floats, or integers on a grid; flat if its first two axes are one."""
+    """One tensor of the ONNX graph; flat if its first two axes are one; `scale` if it was just dequantized with one."""
 
     name: str
-    grid: Grid | None = None
+    scale: float | None = None
     flat: bool = False
 
 
@@ -56,6 +47,7 @@ class Translator:
         self.weights: dict[fx.Node, Quantizer] = {}  # quantizers of weights, written where they are read
         self.factors: dict[fx.Node, float] = {}  # constants folded into a dequantization or a weight's scale
         self.replaced: dict[fx.Node, fx.Node] = {}  # multiplications that were folded away
+        self.left_out: frozenset[str] = frozenset()  # roles whose quantizers are not written
         self.stored: dict[str, str] = {}  # initializers of integer weights by site
         self._cache: dict[tuple[str, ...], str] = {}
         first = next(node for node in module.graph.nodes if node.op == "placeholder")
@@ -86,14 +78,19 @@ class Translator:
     def _module(self, node: fx.Node) -> None:
         module = self.module.get_submodule(str(node.target))
         source = node.all_input_nodes[0]
-        if not isinstance(module, Quantizer):  # dropout
-            self.values[node] = self.values[source]
+        if isinstance(module, nn.Dropout) or (isinstance(module, Quantizer) and module.site.role in self.left_out):
+            self.values[node] = self.value(source)
+        elif not isinstance(module, Quantizer):
+            raise ModelError(
+                f"{node.name} is an {type(module).__name__}, which has no ONNX translation; export a model of a recipe "
+                "without integer functions"
+            )
         elif module.site.kind == "weight":
             self.weights[node] = module
         else:
             from octavo.runtime.grids import quantize_activation
 
-            self.values[node] = quantize_activation(self, node, source, module)
+            self.values[node] = quantize_activation(self, source, module, self.factors.get(node, 1.0))
 
     # -- reading values ----------------------------------------------------------------------------------------------
 
@@ -112,17 +109,11 @@ class Translator:
         if not isinstance(node.meta.get("val"), Tensor) and not isinstance(self.values.get(node), list):
             return self._cast(self.size(node), torch.int64, dtype)
         value = self.unflatten(self.value(node), node)
-        return self._cast(self.floats(value), node.meta["val"].dtype, dtype)
+        return self._cast(value.name, node.meta["val"].dtype, dtype)
 
     def rows(self, node: fx.Node) -> str:
         """The float tensor of a hidden state as a matrix (rows, width)."""
-        return self.floats(self.flatten(self.value(node), node))
-
-    def floats(self, value: Value) -> str:
-        """Dequantize a value if it is integers."""
-        if value.grid is None:
-            return value.name
-        return self.once("DequantizeLinear", value.name, value.grid.scale, value.grid.zero_point)
+        return self.flatten(self.value(node), node).name
 
     def flatten(self, value: Value, node: fx.Node) -> Value:
         """(batch, length, width) as (batch · length, width)."""

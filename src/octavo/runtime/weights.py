@@ -73,9 +73,7 @@ def linear_layer(t: Translator, node: fx.Node, source: fx.Node, weight: fx.Node,
     assert offset is not None
     numbers = (offset.detach().cpu().double() * factor).numpy()
     if flat or source.meta["val"].dim() == 2:
-        value = t.value(source)
-        step = _scale_of(t, value.grid.scale) if value.grid is not None else None
-        name = _bias(t, numbers, step, scale, str(bias.target))
+        name = _bias(t, numbers, t.value(source).scale, scale, str(bias.target))
         return Value(name=t.graph.add("Gemm", x, matrix, name, name=node.name), flat=flat)
     name = t.graph.constant(numbers, np.float32, str(bias.target))
     return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix), name, name=node.name))
@@ -104,23 +102,22 @@ def _is_table(t: Translator, quantizer: Quantizer) -> bool:
     return quantizer.site.role == "embedding_weight"
 
 
-def _scale_of(t: Translator, name: str) -> float:
-    from onnx import numpy_helper
-
-    return float(numpy_helper.to_array(t.graph.initializers[name]))
-
-
-def _bias(t: Translator, numbers: NDArray[np.float64], step: float | None, scale: NDArray[np.float32] | None, name: str) -> str:
-    """The bias as int32 on the grid of the accumulator, scale of x times scale of W, which integer kernels add for free."""
+def _bias(
+    t: Translator, numbers: NDArray[np.float64], step: float | None, scale: NDArray[np.float32] | None, name: str
+) -> str:
+    """The bias as int32 on the grid of the accumulator, scale of x times scale of W: integer kernels add it for free."""
     if step is None or scale is None:
         return t.graph.constant(numbers, np.float32, name)
-    grid = (np.float32(step) * scale).astype(np.float32) * np.ones(len(numbers), np.float32)
+    grid = np.float32(step) * scale
     integers = np.rint(numbers / grid)
     if np.abs(integers).max() > _BIAS_LIMIT:
         return t.graph.constant(numbers, np.float32, name)
     stored = t.graph.constant(integers, np.int32, name)
-    zeros = t.graph.constant(np.zeros(len(numbers)), np.int32, "zero_point")
-    return t.graph.add("DequantizeLinear", stored, t.graph.constant(grid, np.float32, "scale"), zeros, axis=0)
+    steps = [t.graph.constant(np.float32(step), np.float32, "scale"), t.graph.constant(scale, np.float32, "scale")]
+    # both factors are in the file already; runtimes multiply them once, when they load it
+    product = t.once("Mul", *steps) if grid.ndim else t.graph.constant(grid, np.float32, "scale")
+    axis = {"axis": 0} if grid.ndim else {}
+    return t.once("DequantizeLinear", stored, product, **axis)
 
 
 # -- embedding tables ------------------------------------------------------------------------------------------------

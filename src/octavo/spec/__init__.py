@@ -12,6 +12,7 @@ from octavo.spec.estimator import MinMax as MinMax
 from octavo.spec.estimator import Mse as Mse
 from octavo.spec.estimator import Percentile as Percentile
 from octavo.spec.estimator import RunningMinMax as RunningMinMax
+from octavo.spec.granularity import Folded as Folded
 from octavo.spec.granularity import Granularity as Granularity
 from octavo.spec.granularity import PerChannel as PerChannel
 from octavo.spec.granularity import PerEmbedding as PerEmbedding

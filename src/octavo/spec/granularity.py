@@ -9,6 +9,7 @@ For an activation of shape (batch, tokens, d) and a weight of shape (out, in):
 | `PerToken`      | batch x tokens (dynamic) | senseless                    |
 | `PerEmbedding`  | d ranges                 | `in` ranges, one per column  |
 | `PerGroup(K)`   | K ranges along d         | K ranges, each for some rows |
+| `Folded`        | 1 range, d factors       | senseless                    |
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.errors import SpecError
-from octavo.spec.checks import check_flag, check_integer
+from octavo.spec.checks import check_flag, check_integer, check_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,8 @@ class PerGroup:
         groups: how many groups, K.
         permute: sort channels by their range first, so that outliers share a group.
         shared: one permutation per layer for all its permuted sites; False: one per tensor.
-        at_most: take as many groups as there are channels where a tensor has fewer than K; otherwise an error.
+        at_most: take as many groups as there are channels where a tensor has fewer than K; otherwise an
+            error.
     """
 
     groups: int
@@ -73,7 +75,27 @@ class PerGroup:
             raise SpecError("shared: false does nothing without a permutation; add permute: true or drop it")
 
 
-Granularity = PerTensor | PerChannel | PerToken | PerEmbedding | PerGroup
+@dataclass(frozen=True, kw_only=True)
+class Folded:
+    """One range for a tensor whose channels were divided by `range ** power` each.
+
+    The factors are folded into the norm before it and the weights that read it, so that integer kernels see
+    one range: scales per embedding dimension for free. Only linear layers may read such a site.
+
+    Arguments:
+        power: 0 leaves channels as they are, 1 makes their ranges equal; between, activations and weights
+            share the burden (SmoothQuant's alpha, of activations alone).
+    """
+
+    power: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_number("power", self.power)
+        if not 0 < self.power <= 1:
+            raise SpecError(f"power must be a number above 0 and at most 1, got {self.power}")
+
+
+Granularity = PerTensor | PerChannel | PerToken | PerEmbedding | PerGroup | Folded
 
 GRANULARITIES: dict[str, type[Granularity]] = {
     "per-tensor": PerTensor,
@@ -81,5 +103,6 @@ GRANULARITIES: dict[str, type[Granularity]] = {
     "per-token": PerToken,
     "per-embedding": PerEmbedding,
     "per-group": PerGroup,
+    "folded": Folded,
 }
 """Every granularity by its name in recipe files."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from octavo.errors import SpecError, did_you_mean
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
-from octavo.spec.granularity import Granularity, PerEmbedding, PerGroup
+from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.rounding import AdaRound
 from octavo.spec.tensor import TensorSpec
@@ -70,6 +70,46 @@ _Q8BERT_QAT = replace(
     description="Q8BERT trained with running ranges: table 6, row Q8BERT W8A8 QAT",
     activations=TensorSpec(bits=8, symmetric=True, estimator=RunningMinMax()),
     training=RunningRanges(),
+)
+
+_LAST_LAYER = ("pooler", "head.activation", "logits", "logits.weight")
+
+
+def _qbert(bits: int) -> Recipe:
+    """Return Q-BERT: groups of rows, 8-bit activations, norms and the last layer with its input in float."""
+    embeddings = Override(roles=("embedding_weight",), bits=8, estimator=MinMax())  # in Q-BERT always
+    return Recipe(
+        name=f"qbert-w{bits}a8",
+        description=(
+            f"Q-BERT without training, {bits}-bit weights in 128 groups: "
+            f"table {6 if bits == 8 else 12}, row Q-BERT W{bits}A8"
+        ),
+        placement="linear-inputs",
+        weights=replace(_weights(bits), granularity=PerGroup(groups=128, at_most=True)),
+        activations=_A8,
+        overrides=(
+            Override(roles=("norm_weight",), off=True),
+            Override(sites=_LAST_LAYER, off=True, optional=True),
+            *([embeddings] if bits < 8 else []),
+        ),
+    )
+
+
+# What I-BERT keeps as 32-bit accumulators, for which 16 bits are the widest grid of a spec.
+_ACCUMULATORS = ("attention_scores", "attention_output", "attention_residual", "ffn_output", "ffn_residual")
+
+_IBERT = Recipe(
+    name="ibert",
+    description="I-BERT: symmetric 8 bits, integer GELU, softmax and LayerNorm; in no table of the paper",
+    weights=_weights(8),
+    activations=TensorSpec(bits=8, symmetric=True, estimator=RunningMinMax()),
+    overrides=(
+        Override(roles=("linear_weight",), granularity=PerChannel()),
+        Override(roles=("norm_weight",), off=True),
+        Override(roles=_ACCUMULATORS, bits=16),
+        Override(roles=("embedding_sum", "embedding_projection"), bits=16, optional=True),
+    ),
+    integer_functions=True,
 )
 
 _PRESETS = (
@@ -172,6 +212,9 @@ _PRESETS = (
         _embedding(2),
     ),
     _Q8BERT_QAT,
+    _qbert(8),
+    _qbert(4),
+    _IBERT,
 )
 
 PRESETS: dict[str, Recipe] = {preset.name: preset for preset in _PRESETS}
@@ -187,7 +230,7 @@ def recipe(name_or_path: str | PathLike[str]) -> Recipe:
     """Return the preset of this name, or else the recipe in this YAML file.
 
     >>> recipe("w8a8-peg6").overrides[0].granularity
-    PerGroup(groups=6, permute=True, shared=True)
+    PerGroup(groups=6, permute=True, shared=True, at_most=False)
     """
     given = fspath(name_or_path)
     if given in PRESETS:

@@ -29,7 +29,8 @@ class Override:
         sites: shell patterns of site names; `*` crosses dots, and a weight's name ends in `.weight`.
         roles: exact roles, such as `ffn_residual` or `norm_weight`.
         off: leave these sites in float; excludes the fields of `TensorSpec`.
-        optional: the model may lack these sites, as a bare encoder lacks `logits`; otherwise that is an error.
+        optional: the model may lack these sites, as a bare encoder lacks `logits`; otherwise that is an
+            error.
         bits, symmetric, granularity, estimator, dynamic: as in `TensorSpec`; None leaves them unchanged.
     """
 
@@ -107,7 +108,8 @@ class Recipe:
         overrides: changes for some sites, applied in order.
         rounding: how the weights choose between two grid points.
         training: what happens to ranges in quantization-aware training.
-        integer_functions: compute GELU, softmax and LayerNorm in integers, as I-BERT does, instead of in float.
+        integer_functions: compute GELU, softmax and LayerNorm in integers, as I-BERT does, instead of in
+            float.
     """
 
     name: str

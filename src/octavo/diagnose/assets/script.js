@@ -41,7 +41,7 @@
       canvas.addEventListener("mouseleave", () => { tip.hidden = true; });
       canvas.addEventListener("click", (event) => { const at = this.at(event); if (at) this.select(...at); });
       canvas.addEventListener("keydown", (event) => this.key(event));
-      canvas.addEventListener("focus", () => { if (this.row < 0) this.select(0, 0); });
+      canvas.addEventListener("focus", () => { if (this.row < 0 && this.model) this.select(0, 0); });
       new ResizeObserver(() => this.paint()).observe(canvas);
       views.push(this);
     }
@@ -49,6 +49,7 @@
     get left() { return this.model.margin; }
     get right() { return this.model.aside ? 62 : 0; }
     at(event) {
+      if (!this.model) return null;
       const box = this.canvas.getBoundingClientRect(), { labels, columns, rowHeight } = this.model;
       const across = box.width - this.left - this.right;
       const column = Math.floor(((event.clientX - box.left - this.left) / across) * columns);
@@ -74,6 +75,7 @@
       tip.style.top = `${Math.min(event.clientY + 14, innerHeight - 90)}px`;
     }
     key(event) {
+      if (!this.model) return;
       const step = event.shiftKey ? 10 : 1, { labels, columns } = this.model;
       const moves = { ArrowLeft: [0, -step], ArrowRight: [0, step], ArrowUp: [-1, 0], ArrowDown: [1, 0], Home: [0, -columns], End: [0, columns] };
       const move = moves[event.key];
@@ -84,6 +86,7 @@
     }
     select(row, column) { this.row = row; this.column = column; this.output.textContent = this.model.describe(row, column).replaceAll("\n", " · "); this.paint(); }
     jump() {
+      if (!this.model) return;
       let best = [0, 0];
       this.model.labels.forEach((_, r) => { for (let c = 0; c < this.model.columns; c++) if (Math.abs(this.model.value(r, c)) > Math.abs(this.model.value(...best))) best = [r, c]; });
       this.select(...best); this.canvas.focus({ preventScroll: true });

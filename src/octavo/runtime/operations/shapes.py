@@ -1,4 +1,4 @@
-"""Operations that move numbers without changing them; quantized tensors travel through them as integers."""
+"""Operations that move numbers without changing them; batch and length stay symbols."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _source(node: fx.Node) -> fx.Node:
 
 
 def _carry(t: Translator, node: fx.Node, operator: str, *inputs: str, **attributes: Any) -> Value:
-    """Apply an operation that moves numbers to a value in its own shape, integers staying integers."""
+    """Apply an operation that moves numbers to a value in its own shape."""
     source = _source(node)
     value = t.unflatten(t.value(source), source)
     return replace(value, name=t.graph.add(operator, value.name, *inputs, name=node.name, **attributes))
@@ -134,6 +134,14 @@ def _select(t: Translator, node: fx.Node) -> Value:
     axis, index = node.args[1:3]
     name = t.graph.constant(index, np.int64) if isinstance(index, int) else _scalar(t, index)
     return _carry(t, node, "Gather", name, axis=int(str(axis)))
+
+
+@translates("index_select")
+def _index_select(t: Translator, node: fx.Node) -> Value:
+    """Channels in another order, as a split model has them; a flat hidden state stays flat."""
+    axis, source = int(str(node.args[1])), _source(node)
+    value = t.value(source) if axis == -1 else t.unflatten(t.value(source), source)
+    return replace(value, name=t.graph.add("Gather", value.name, t.full(node.args[2]), name=node.name, axis=axis))
 
 
 def _scalar(t: Translator, size: Any) -> str:

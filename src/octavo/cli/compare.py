@@ -1,0 +1,181 @@
+"""`octavo compare`: a table of recipes and what each costs and gains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from octavo.cli.options import TEXT_FILE, DebugOption, DeviceOption, JsonOption, ModelArgument
+from octavo.cli.session import session
+from octavo.cli.summary import megabytes
+from octavo.errors import SpecError
+from octavo.spec.presets import recipe as find_recipe
+from octavo.versions import versions
+
+if TYPE_CHECKING:
+    from octavo.tasks.comparison import Question
+
+_HELP = """Quantize a model by several recipes and compare what comes out.
+
+For each recipe the table has the score on a task (with `--task`), the fidelity to the float model on texts,
+the size on disk, the extra parameters of grouped activations, and how many sites have how many bits. Recipes
+with the same weights share their calibration passes. With `-o`, finished measurements are kept, and the same
+command goes on where it was stopped. With several `--seeds`, the order of the calibration texts changes and
+the table has medians.
+
+Examples:
+
+* `octavo compare demo:minilm --recipes w8a8,w8a8-mp,w8a8-peg6 --calibration texts.txt`
+* `octavo compare demo:minilm --recipes w8a8,mine.yaml --calibration texts.txt --seeds 0,1,2 -o results`
+* `octavo compare my-rte --recipes w8a8,w8a8-mp --calibration texts.txt --task glue/rte --data GLUE_DIR`
+"""
+
+# measure -> (title, format)
+_COLUMNS = {
+    "score": ("score", ".2f"),
+    "cosine_mean": ("cosine", ".4f"),
+    "cosine_worst": ("worst", ".4f"),
+    "sqnr_db": ("SQNR dB", ".1f"),
+    "agreement": ("agreement", ".1%"),
+    "correlation": ("correlation", ".4f"),
+    "neighbour_overlap": ("neighbours", ".1%"),
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("compare", help=_HELP)(_compare)
+
+
+def _compare(
+    model: ModelArgument,
+    recipes: Annotated[
+        str,
+        typer.Option(
+            metavar="A,B,...", help="Presets or YAML files, separated by commas.", show_default=False
+        ),
+    ],
+    calibration: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help=f"Texts to find ranges with: {TEXT_FILE}.", show_default=False),
+    ],
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Texts to measure fidelity on.", show_default="those of calibration"
+        ),
+    ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="glue/cola ... glue/wnli, or similarity/stsb.", show_default=False),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="GLUE_DIR", help="Folder with GLUE's task folders.", show_default="the hub"),
+    ] = None,
+    seeds: Annotated[
+        str, typer.Option(metavar="0,1,...", help="Orders of the calibration texts; more give medians.")
+    ] = "0",
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Calibration texts a batch.")] = 1,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="Folder to keep measurements in, made or continued.",
+            show_default=False,
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    device: DeviceOption = "auto",
+    debug: DebugOption = False,
+) -> None:
+    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
+        if task is None and data is not None:
+            raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
+        chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
+        question = _question(calibration, texts, task, data, seeds, limit, batch_size)
+        encoder = current.load(model)
+        from octavo.tasks.comparison import compare_recipes
+
+        with current.progress(f"Comparing {len(chosen)} recipes") as progress:
+            rows = compare_recipes(encoder, chosen, question, folder=output, progress=progress)
+        current.show(_table(model, rows))
+        if output is not None:
+            current.show(f"Kept in {output}; the same command goes on from there.")
+        current.result({"model": model, "rows": rows, **question.to_dict(), "versions": versions()})
+
+
+def _question(
+    calibration: Path,
+    texts: Path | None,
+    task: str | None,
+    data: Path | None,
+    seeds: str,
+    limit: int | None,
+    batch_size: int,
+) -> Question:
+    from octavo.tasks.comparison import Question
+    from octavo.tasks.texts import read_texts
+
+    calibrating = read_texts(calibration)
+    return Question(
+        calibration=tuple(calibrating[:limit]),
+        texts=tuple(calibrating if texts is None else read_texts(texts)),
+        task=task,
+        data=None if data is None else str(data),
+        seeds=_seeds(seeds),
+        batch_size=batch_size,
+    )
+
+
+def _split(given: str, option: str) -> list[str]:
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if not names:
+        raise SpecError(f"{option} is empty; give names separated by commas")
+    return names
+
+
+def _seeds(given: str) -> tuple[int, ...]:
+    names = _split(given, "--seeds")
+    if not all(name.isdecimal() for name in names):
+        raise SpecError(f"--seeds must be whole numbers separated by commas, got {given!r}")
+    return tuple(dict.fromkeys(map(int, names)))
+
+
+def _table(model: str, rows: list[dict[str, Any]]) -> Table:
+    """One line per recipe; measures that no recipe has are left out."""
+    shown = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
+    extra = any(row.get("extra_parameters") for row in rows)
+    table = Table(title=model, title_justify="left")
+    table.add_column("recipe", no_wrap=True)
+    for name in shown:
+        table.add_column(_COLUMNS[name][0], justify="right", no_wrap=True)
+    table.add_column("size", justify="right", no_wrap=True)
+    if extra:
+        table.add_column("extra parameters", justify="right")
+    table.add_column("bits of activations")
+    table.add_column("bits of weights")
+    for row in rows:
+        cells = [_cell(row.get(name), _COLUMNS[name][1]) for name in shown]
+        more = [_cell(row.get("extra_parameters") or None, ",")] if extra else []
+        bits = [_bits(row.get(f"{kind}_bits")) for kind in ("activation", "weight")]
+        table.add_row(row["recipe"], *cells, megabytes(row["bytes"]), *more, *bits)
+    return table
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def _bits(counts: dict[str, int] | None) -> str:
+    """`75 x 8, 18 x 16`."""
+    return "" if counts is None else ", ".join(f"{count} x {bits}" for bits, count in counts.items())

@@ -1,0 +1,41 @@
+"""The last step of `octavo demo`: the diagnosis of the float model, as a report to look at."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from octavo.cli.story import Story
+
+REPORT_TEXTS = 20
+_FOLDER = "report"
+
+
+def report(story: Story) -> None:
+    """Diagnose the float model and say where the report is: in the output, else in a temporary folder."""
+    from octavo.diagnose import diagnose
+    from octavo.diagnose.report import REPORT
+
+    story.begin("Look for yourself: the report")
+    folder = story.folder / _FOLDER if story.output is not None else _lasting()
+    found = diagnose(
+        story.encoder,
+        story.calibration[:REPORT_TEXTS],
+        output=folder,
+        sensitivity=("roles",),
+        seed=story.session.seed,
+        progress=story.session.progress,
+    )
+    shown = (story.output / _FOLDER if story.output is not None else folder) / REPORT
+    worst = found.findings[0]
+    story.tell(
+        f"""Octavo also looked into the float model: {worst.title[0].lower()}{worst.title[1:]}, and
+        {sum(head.no_op for head in found.heads)} of {len(found.heads)} attention heads do nothing. Outliers
+        by layer, token and attention head, and what each part costs, are on one page for any browser:"""
+    )
+    story.session.show(f"  {shown}")
+    story.results["report"] = str(shown)
+
+
+def _lasting() -> Path:
+    return Path(tempfile.mkdtemp(prefix="octavo-report-"))

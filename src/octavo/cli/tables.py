@@ -1,0 +1,78 @@
+"""`octavo tables`: results of `octavo reproduce` beside the paper's numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from octavo.cli.options import DebugOption, JsonOption
+from octavo.cli.session import session
+
+_HELP = """Render the results in a folder as Markdown tables beside the paper's numbers.
+
+Each number is the median over seeds; where several hyper-parameters were tried, of the best of them. The paper's number
+stands in brackets, and its means are over the same tasks. With -o, tables go to a file and a figure beside it.
+
+Examples:
+
+* `octavo tables results/minilm`
+* `octavo tables results/minilm --table overview -o docs/results-tables.md`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("tables", help=_HELP)(_tables)
+
+
+def _tables(
+    results: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder of `octavo reproduce`.", show_default=False)
+    ],
+    table: Annotated[
+        list[str] | None, typer.Option(help="Only these tables.", show_default="all with results")
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write Markdown here, figures beside it."),
+    ] = None,
+    details: Annotated[bool, typer.Option("--details", help="Add every score with its spread.")] = False,
+    as_json: JsonOption = False,
+    debug: DebugOption = False,
+) -> None:
+    with session(as_json=as_json, seed=0, device="cpu", debug=debug) as current:
+        from dataclasses import asdict
+
+        from octavo.experiments.render import render_details, render_figure, render_table
+        from octavo.experiments.store import Store
+        from octavo.experiments.summary import shown_tasks, summarize
+        from octavo.experiments.table import load_table, table_names
+        from octavo.graph.files import write_file
+
+        store = Store(results)
+        about = store.about()
+        scores = summarize(store.all())
+        chosen = [load_table(name) for name in table or table_names()]
+        chosen = [each for each in chosen if table or _worth_showing(each, shown_tasks(each, scores), scores)]
+        parts = [render_table(each, scores) for each in chosen]
+        if details:
+            parts.append("### Every score\n\n" + render_details(scores))
+        text = "\n".join(parts)
+        if output is None:
+            current.write(text)
+        else:
+            with write_file(output, force=True) as draft:
+                draft.write_text(text, encoding="utf-8")
+            for each in chosen:
+                with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
+                    draft.write_text(render_figure(each, scores), encoding="utf-8")
+            current.show(f"Wrote {output} with {len(chosen)} tables of {about['model']}")
+        listed = [{"row": row, "task": task, **asdict(score)} for (row, task), score in scores.items()]
+        current.result({"about": about, "scores": listed})
+
+
+def _worth_showing(table, tasks, scores) -> bool:  # type: ignore[no-untyped-def]
+    """Whether a table has more than its FP32 row."""
+    return any(row.method != "finetune" and (row.name, task) in scores for row in table.rows for task in tasks)

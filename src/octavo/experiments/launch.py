@@ -1,0 +1,33 @@
+"""Launching: several processes, mixed precision and trackers come from accelerate (extra `train`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.errors import MissingExtraError, SpecError
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+_PRECISIONS = ("no", "bf16", "fp16")
+
+
+def accelerator_for(precision: str, log: str | None, output: Path, cpu: bool = False) -> Accelerator | None:
+    """Return an accelerator if one is needed: under torchrun or accelerate launch, for mixed precision, for a tracker."""
+    if precision not in _PRECISIONS:
+        raise SpecError(f"unknown mixed precision {precision!r}; use {', '.join(_PRECISIONS)}")
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and precision == "no" and log is None:
+        return None
+    try:
+        from accelerate import Accelerator
+    except ImportError as error:
+        raise MissingExtraError("train", "training in several processes") from error
+    try:
+        made = Accelerator(mixed_precision=precision, cpu=cpu, log_with=log, project_dir=str(output) + "-log")
+        if log is not None:
+            made.init_trackers("octavo")
+    except (ValueError, ImportError) as error:
+        raise SpecError(f"accelerate refuses: {' '.join(str(error).split())}") from error
+    return made
