@@ -12,7 +12,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from octavo.graph import Encoder
 
-# Before torch is imported: the workers of a test run share the cores, and threads that wait for each other crawl.
+# Before torch is imported: workers of a test run share the cores, and threads that wait for each other crawl.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A deadline measures how busy the machine is, not whether the code is right.

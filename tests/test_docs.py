@@ -1,4 +1,4 @@
-"""Runs the snippets of README and docs as a reader would: in order, in an empty folder with a file of texts."""
+"""Runs the snippets of README and docs as a reader would: in order, in an empty folder with some texts."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ TEXTS = ROOT / "src" / "octavo" / "demo_texts.txt"
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
 
 
 def commands(page: Path) -> list[list[str]]:
     lines = [line for block in blocks(page, "console") for line in block.splitlines()]
-    return [shlex.split(line.removeprefix("$ octavo "), comments=True) for line in lines if line.startswith("$ octavo ")]
+    return [
+        shlex.split(line.removeprefix("$ octavo "), comments=True)
+        for line in lines
+        if line.startswith("$ octavo ")
+    ]
 
 
 @pytest.fixture
@@ -34,7 +40,9 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
+)
 def test_python_snippets_run(page: Path, reader: Path) -> None:
     namespace: dict[str, object] = {}
     for number, block in enumerate(blocks(page, "python")):
@@ -51,4 +59,6 @@ def test_commands_run(page: Path, reader: Path) -> None:
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} points to {target}, which is not there"
+            assert (page.parent / target).exists(), (
+                f"{page.relative_to(ROOT)} points to {target}, which is not there"
+            )

@@ -10,13 +10,16 @@ import pytest
 import octavo
 
 PUBLIC = [
+    "AdaRound",
     "AllMinMax",
     "AverageBits",
     "CrossEntropy",
     "Encoder",
+    "Hyperparameters",
     "Megabytes",
     "MinMax",
     "Mse",
+    "Nearest",
     "OctavoError",
     "OctavoWarning",
     "Override",
@@ -34,11 +37,15 @@ PUBLIC = [
     "allocate_bits",
     "diagnose",
     "evaluate",
+    "finetune",
     "integer_only",
     "load",
+    "qat",
     "quantize",
     "recipe",
+    "save_encoder",
     "split_groups",
+    "tokenize_labelled",
 ]
 
 

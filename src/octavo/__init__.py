@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import OctavoError as OctavoError
 from octavo.errors import OctavoWarning as OctavoWarning
+from octavo.spec import AdaRound as AdaRound
 from octavo.spec import AllMinMax as AllMinMax
 from octavo.spec import CrossEntropy as CrossEntropy
 from octavo.spec import MinMax as MinMax
 from octavo.spec import Mse as Mse
+from octavo.spec import Nearest as Nearest
 from octavo.spec import Override as Override
 from octavo.spec import Percentile as Percentile
 from octavo.spec import PerChannel as PerChannel
@@ -40,6 +42,11 @@ if TYPE_CHECKING:
     from octavo.methods.bits import AverageBits as AverageBits
     from octavo.methods.bits import Megabytes as Megabytes
     from octavo.methods.bits import allocate_bits as allocate_bits
+    from octavo.methods.finetune import finetune as finetune
+    from octavo.methods.finetune import save_encoder as save_encoder
+    from octavo.methods.hyperparameters import Hyperparameters as Hyperparameters
+    from octavo.methods.labelled import tokenize_labelled as tokenize_labelled
+    from octavo.methods.qat import qat as qat
     from octavo.tasks.evaluate import evaluate as evaluate
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
@@ -54,6 +61,11 @@ _LAZY = {
     "allocate_bits": "octavo.methods.bits",
     "integer_only": "octavo.graph.integer",
     "split_groups": "octavo.graph.split",
+    "Hyperparameters": "octavo.methods.hyperparameters",
+    "finetune": "octavo.methods.finetune",
+    "save_encoder": "octavo.methods.finetune",
+    "tokenize_labelled": "octavo.methods.labelled",
+    "qat": "octavo.methods.qat",
     "evaluate": "octavo.tasks.evaluate",
 }
 

@@ -7,7 +7,6 @@ import pytest
 
 from octavo.graph import Encoder
 from octavo.methods.labelled import Labelled
-
 from tests.methods import tiny
 
 

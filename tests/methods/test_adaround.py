@@ -192,6 +192,13 @@ def test_no_data_is_an_error(bert: Encoder) -> None:
         round_weights(attached(bert), bert, [], FEW)
 
 
+def test_a_rewritten_graph_is_an_error(bert: Encoder) -> None:
+    model = attached(bert)
+    model.transforms = ("integer_only",)
+    with pytest.raises(SpecError, match="AdaRound cannot follow integer_only; use rounding: nearest"):
+        round_weights(model, bert, BATCHES, FEW)
+
+
 def test_a_recipe_without_linear_weights_is_an_error(bert: Encoder) -> None:
     off = replace(RECIPE, overrides=(Override(roles=("linear_weight",), off=True),))
     with pytest.raises(SpecError, match="quantizes no linear layer"):

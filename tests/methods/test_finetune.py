@@ -14,7 +14,6 @@ from octavo.methods.head import head_parameters, new_head
 from octavo.methods.hyperparameters import Hyperparameters
 from octavo.methods.labelled import Labelled, tokenize_labelled
 from octavo.methods.stepping import loss_of
-
 from tests.methods import tiny
 
 HYPER = Hyperparameters(learning_rate=5e-3, batch_size=16, epochs=12, keep="last", hidden_dropout=0.0)

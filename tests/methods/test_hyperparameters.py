@@ -21,7 +21,7 @@ def test_the_tables_of_the_appendix() -> None:
     assert QAT_8_BITS["glue/stsb"].epochs == 6
     assert QAT_8_BITS["glue/cola"].attention_dropout == 0.0
     assert QAT_4_BITS["glue/qqp"].learning_rate == 5.5e-5
-    assert all(entry.warmup == 0.1 for entry in QAT_4_BITS.values())
+    assert all(entry.warmup == 0.1 and entry.range_learning_rate == 1e-2 for entry in QAT_4_BITS.values())
     assert all(entry.warmup == 0.0 for entry in FINETUNING.values())
 
 

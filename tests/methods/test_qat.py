@@ -15,7 +15,6 @@ from octavo.methods.qat import learned_ranges, prepare, qat
 from octavo.methods.training import Running
 from octavo.spec import FixedRanges, LearnedRanges, RunningRanges
 from octavo.spec.presets import recipe
-
 from tests.methods import tiny
 
 HYPER = Hyperparameters(learning_rate=3e-3, batch_size=16, epochs=2, warmup=0.1, keep="last")
@@ -34,7 +33,9 @@ def trained(tiny_classifier: Encoder) -> Encoder:
 def test_a_trained_model_is_an_ordinary_saved_model(trained: Encoder, name: str, tmp_path: Path) -> None:
     data = tiny.data(trained, 96)
     before = {key: value.detach().clone() for key, value in trained.graph.named_parameters()}
-    model, result = qat(trained, recipe(name), data, HYPER, calibration=TEXTS, score=lambda m: tiny.accuracy(m, data))
+    model, result = qat(
+        trained, recipe(name), data, HYPER, calibration=TEXTS, score=lambda m: tiny.accuracy(m, data)
+    )
     assert all(quantizer.state is State.FIX for quantizer in model.quantizers.values())
     assert tiny.accuracy(model, data) == pytest.approx(result.scores[-1])
     assert tiny.accuracy(model, data) > 0.8
@@ -64,7 +65,11 @@ def test_running_ranges_follow_activations_and_weights(trained: Encoder) -> None
     chosen = replace(recipe("q8bert-qat"), training=RunningRanges(momentum=0.5))
     model, _ = qat(trained, chosen, tiny.data(trained, 64), HYPER, calibration=TEXTS)
     weight = model.graph.get_parameter("bert.encoder.layer.0.intermediate.dense.weight")
-    found = next(q for name, q in model.quantizers.items() if name.startswith("layers.0.ffn_hidden") and "weight" in name)
+    found = next(
+        q
+        for name, q in model.quantizers.items()
+        if name.startswith("layers.0.ffn_hidden") and "weight" in name
+    )
     assert float(found.scale) == pytest.approx(float(weight.detach().abs().max()) / 127, rel=0.05)
 
 
@@ -80,7 +85,12 @@ def test_a_killed_training_continues_to_the_same_model(trained: Encoder, tmp_pat
         running = Running(checkpoint=tmp_path / "c", every=0.0, progress=stop)
         qat(trained, recipe("w8a8-qat"), data, HYPER, calibration=TEXTS, running=running)
     again, result = qat(
-        trained, recipe("w8a8-qat"), data, HYPER, calibration=TEXTS, running=Running(checkpoint=tmp_path / "c")
+        trained,
+        recipe("w8a8-qat"),
+        data,
+        HYPER,
+        calibration=TEXTS,
+        running=Running(checkpoint=tmp_path / "c"),
     )
     assert result.resumed_at > 0
     for name, quantizer in whole.quantizers.items():

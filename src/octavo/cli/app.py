@@ -6,7 +6,20 @@ from typing import Annotated
 
 import typer
 
-from octavo.cli import compare, demo, diagnose, evaluate, quantize, recipes, reproduce, sites, tables, train
+from octavo.cli import (
+    bench,
+    compare,
+    demo,
+    diagnose,
+    evaluate,
+    export,
+    quantize,
+    recipes,
+    reproduce,
+    sites,
+    tables,
+    train,
+)
 from octavo.versions import __version__
 
 _HELP = """Quantize transformer encoders to 8 bits and below.
@@ -18,7 +31,20 @@ Begin with `octavo demo`, then `octavo COMMAND --help`: every command explains i
 """
 
 # In the order of `octavo --help`: a first look, what there is, work, results.
-_COMMANDS = (demo, diagnose, sites, recipes, quantize, compare, evaluate, train, reproduce, tables)
+_COMMANDS = (
+    demo,
+    diagnose,
+    sites,
+    recipes,
+    quantize,
+    compare,
+    evaluate,
+    export,
+    bench,
+    train,
+    reproduce,
+    tables,
+)
 
 app = typer.Typer(
     name="octavo",

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from octavo.cli.options import DebugOption, DeviceOption, JsonOption
 from octavo.cli.session import Session, session
 
+if TYPE_CHECKING:
+    from octavo.experiments.cell import Cell
+    from octavo.experiments.engine import Engine
+    from octavo.experiments.laboratory import Place
+    from octavo.experiments.settings import Settings
+
 _HELP = """Run what is missing of one or several of the paper's tables.
 
-Every cell, one row on one task by one seed, leaves one JSON file in the output folder; a run that was stopped goes
-on where it was. FP32 fine-tuning comes first: quantization starts from the seed with the median score of the best
-setting. Tables: initial, leave-one-out, mixed-precision, peg, main, low-bit, low-bit-full, range-estimators, overview,
-or a YAML file. `octavo tables` renders the results.
+Every cell, one row on one task by one seed, leaves one JSON file in the output folder; a run that was
+stopped goes on where it was. FP32 fine-tuning comes first: quantization starts from the seed with the median
+score of the best setting. Tables: initial, leave-one-out, mixed-precision, peg, main, low-bit, low-bit-full,
+range-estimators, overview, or a YAML file. `octavo tables` renders the results.
 
 Examples:
 
 * `octavo reproduce initial --model demo:minilm --data glue -o results`
 * `octavo reproduce main low-bit-full --model bert-base-uncased --data glue -o results --workers 8`
 * `octavo reproduce peg --model demo:minilm --data glue -o results --task stsb --row w8a8-peg6`
-* `octavo reproduce main --model bert-base-uncased --data /shared/glue -o /shared/results --engine ray --address auto`
+* `octavo reproduce main --model bert-base-uncased --data /nfs/glue -o /nfs/out --engine ray --address auto`
 """
 
 
@@ -81,6 +87,7 @@ def _reproduce(
 ) -> None:
     with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
         from octavo.errors import SpecError
+        from octavo.experiments import laboratory
         from octavo.experiments import reproduce as work
         from octavo.experiments.settings import load_settings, settings_for
         from octavo.experiments.table import load_table
@@ -89,7 +96,7 @@ def _reproduce(
             raise SpecError(f"unknown engine {engine!r}; use local or ray")
         chosen = settings_for(model) if settings is None else load_settings(settings)
         loaded = [load_table(name) for name in tables]
-        place = work.Place(
+        place = laboratory.Place(
             model=model,
             data=None if data is None else str(data),
             output=str(output),
@@ -107,10 +114,12 @@ def _reproduce(
             current.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
         failed: dict[str, str] = {}
         if not dry_run:
-            failed = _run(current, cells, len(missing), place, chosen, engine, workers, address, stop_after)
+            made = work.make_engine(engine, place, workers, address)
+            failed = _run(current, cells, len(missing), place, chosen, made, stop_after or math.inf)
         left = store.missing(cells)
         current.show(
-            f"{len(cells) - len(left)} of {len(cells)} cells are done; render them with octavo tables {output}"
+            f"{len(cells) - len(left)} of {len(cells)} cells are done; "
+            f"render them with octavo tables {output}"
         )
         current.result({"cells": len(cells), "missing": [cell.path for cell in left], "failed": failed})
         if failed:
@@ -119,19 +128,25 @@ def _reproduce(
             raise failures_message(failed)
 
 
-def _run(current: Session, cells, total, place, chosen, engine, workers, address, stop_after):  # type: ignore[no-untyped-def]
-    from octavo.experiments.reproduce import make_engine, reproduce
+def _run(
+    current: Session,
+    cells: list[Cell],
+    total: int,
+    place: Place,
+    settings: Settings,
+    engine: Engine,
+    stop_after: float,
+) -> dict[str, str]:
+    from octavo.experiments.reproduce import reproduce
 
     done = 0
     with current.progress("Running cells") as progress:
 
-        def report(cell, score, failure):  # type: ignore[no-untyped-def]
+        def report(cell: Cell, score: float | None, failure: str | None) -> None:
             nonlocal done
             done += 1
             progress(done, total)
-            found = f"{score:.2f}" if failure is None else f"failed: {failure}"
+            found = f"failed: {failure}" if score is None else f"{score:.2f}"
             current.show(f"[{done}/{total}] {cell.path} {found}")
 
-        made = make_engine(engine, place, workers, address)
-        limit = math.inf if stop_after is None else stop_after
-        return reproduce(cells, place, chosen, made, stop_after=limit, report=report)
+        return reproduce(cells, place, settings, engine, stop_after=stop_after, report=report)

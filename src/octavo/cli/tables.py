@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from octavo.cli.options import DebugOption, JsonOption
 from octavo.cli.session import session
 
+if TYPE_CHECKING:
+    from octavo.experiments.summary import Scores
+    from octavo.experiments.table import Table
+
+_BEGIN, _END = "<!-- tables -->", "<!-- end of tables -->"
 _HELP = """Render the results in a folder as Markdown tables beside the paper's numbers.
 
-Each number is the median over seeds; where several hyper-parameters were tried, of the best of them. The paper's number
-stands in brackets, and its means are over the same tasks. With -o, tables go to a file and a figure beside it.
+Each number is the median over seeds; where several hyper-parameters were tried, of the best of them. The
+paper's number stands in brackets, and its means are over the same tasks. With -o, tables go to a file and a
+figure beside it; in a file with the marks `<!-- tables -->` and `<!-- end of tables -->` they go between them.
 
 Examples:
 
@@ -64,7 +71,7 @@ def _tables(
             current.write(text)
         else:
             with write_file(output, force=True) as draft:
-                draft.write_text(text, encoding="utf-8")
+                draft.write_text(_placed(text, output), encoding="utf-8")
             for each in chosen:
                 with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
                     draft.write_text(render_figure(each, scores), encoding="utf-8")
@@ -73,6 +80,16 @@ def _tables(
         current.result({"about": about, "scores": listed})
 
 
-def _worth_showing(table, tasks, scores) -> bool:  # type: ignore[no-untyped-def]
+def _placed(text: str, file: Path) -> str:
+    """The new content of a file: between its marks if it has them, else the tables alone."""
+    old = file.read_text(encoding="utf-8") if file.is_file() else ""
+    before, begin, rest = old.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    return f"{before}{begin}\n\n{text}\n{end}{after}" if begin and end else text
+
+
+def _worth_showing(table: Table, tasks: Sequence[str], scores: Scores) -> bool:
     """Whether a table has more than its FP32 row."""
-    return any(row.method != "finetune" and (row.name, task) in scores for row in table.rows for task in tasks)
+    return any(
+        row.method != "finetune" and (row.name, task) in scores for row in table.rows for task in tasks
+    )

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 _FINETUNE = """Fine-tune a pre-trained model on a task of GLUE in FP32 (appendix B.1).
 
-Adam, linear decay, at most 128 tokens; learning rate, batch size and epochs are the paper's for the task unless given.
-The best epoch by the development set is kept. A run that was stopped goes on from its last checkpoint. The result is a
-folder in Hugging Face's format. Several processes: start it with `torchrun` or `accelerate launch`.
+Adam, linear decay, at most 128 tokens; learning rate, batch size and epochs are the paper's for the task
+unless given. The best epoch by the development set is kept. A run that was stopped goes on from its last
+checkpoint. The result is a folder in Hugging Face's format. Several processes: start it with `torchrun` or
+`accelerate launch`.
 
 Examples:
 
@@ -34,8 +35,9 @@ Examples:
 
 _QAT = """Train a fine-tuned model with quantization in the loop.
 
-Ranges start from a calibration on training texts and are then learned, kept or averaged, as the recipe says. Defaults
-are the paper's for the task (appendix B.3 and B.4). The result is an ordinary folder that Octavo saved.
+Ranges start from a calibration on training texts and are then learned, kept or averaged, as the recipe says.
+Defaults are the paper's for the task (appendix B.3 and B.4). The result is an ordinary folder that Octavo
+saved.
 
 Examples:
 
@@ -50,9 +52,13 @@ DataOption = Annotated[
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where the model is saved.", show_default=False)
 ]
-RateOption = Annotated[float | None, typer.Option(min=0, help="Maximum learning rate.", show_default="the paper's")]
+RateOption = Annotated[
+    float | None, typer.Option(min=0, help="Maximum learning rate.", show_default="the paper's")
+]
 BatchOption = Annotated[int | None, typer.Option(min=1, help="Examples a step.", show_default="the paper's")]
-EpochsOption = Annotated[int | None, typer.Option(min=1, help="Passes over the data.", show_default="the paper's")]
+EpochsOption = Annotated[
+    int | None, typer.Option(min=1, help="Passes over the data.", show_default="the paper's")
+]
 PrecisionOption = Annotated[str, typer.Option(help="no, bf16 or fp16: mixed precision by accelerate.")]
 LogOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Log to tensorboard or another tracker of accelerate.")
@@ -112,7 +118,7 @@ def _finetune(
                     )
                 runs.append((read.score(encoder), each, encoder, result))
             runs.sort(key=lambda run: run[:2])
-            score, kept, encoder, result = runs[(len(runs) - 1) // 2]
+            _, kept, encoder, result = runs[(len(runs) - 1) // 2]
             if accelerator is None or accelerator.is_main_process:
                 save_encoder(encoder, output, force=force)
                 _report(current, output, task, read, encoder, result, kept, [run[0] for run in runs], hyper)
@@ -121,7 +127,10 @@ def _finetune(
 def _qat(
     model: ModelArgument,
     recipe: Annotated[
-        str, typer.Option(metavar="NAME|FILE", help="A preset such as w8a8-qat, or a YAML file.", show_default=False)
+        str,
+        typer.Option(
+            metavar="NAME|FILE", help="A preset such as w8a8-qat, or a YAML file.", show_default=False
+        ),
     ],
     task: TaskOption,
     output: OutputOption,
@@ -129,7 +138,9 @@ def _qat(
     learning_rate: RateOption = None,
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
-    calibration_texts: Annotated[int, typer.Option(min=1, help="Training texts that ranges start from.")] = 16,
+    calibration_texts: Annotated[
+        int, typer.Option(min=1, help="Training texts that ranges start from.")
+    ] = 16,
     mixed_precision: PrecisionOption = "no",
     log: LogOption = None,
     force: ForceOption = False,
@@ -192,7 +203,8 @@ def check_head(encoder: Encoder, task: str) -> None:
     if found != outputs:
         has = "no classification head" if found is None else f"a head with {found} outputs"
         raise ModelError(
-            f"{encoder.name} has {has}, {task} needs {outputs}; fine-tune it first: octavo finetune MODEL --task {task}"
+            f"{encoder.name} has {has}, {task} needs {outputs}; "
+            f"fine-tune it first: octavo finetune MODEL --task {task}"
         )
 
 
@@ -221,7 +233,7 @@ def _read(encoder: Encoder, task: str, data: Path | None) -> TaskData:
 
 @contextmanager
 def _launch(precision: str, log: str | None, output: Path, device: str) -> Iterator[Any]:
-    """Yield accelerate's accelerator where several processes, mixed precision or a tracker ask for it, else None."""
+    """Yield an accelerator where several processes, mixed precision or a tracker ask for it, else None."""
     from octavo.experiments.launch import accelerator_for
 
     accelerator = accelerator_for(precision, log, output, cpu=device == "cpu")
@@ -259,9 +271,11 @@ def _report(
     metrics = read.metrics(model)
     shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
     partial = [split for split, about in read.about.items() if about["partial"]]
-    current.show(f"{task}: {shown} (seed {seed}, epoch {result.kept_epoch} of {hyper.epochs}, {result.seconds:.0f} s)")
+    epoch = f"epoch {result.kept_epoch} of {hyper.epochs}"
+    current.show(f"{task}: {shown} (seed {seed}, {epoch}, {result.seconds:.0f} s)")
     if len(scores) > 1:
-        current.show(f"Scores of all seeds: {', '.join(f'{score:.2f}' for score in scores)}; the median was kept.")
+        listed = ", ".join(f"{score:.2f}" for score in scores)
+        current.show(f"Scores of all seeds: {listed}; the median was kept.")
     if partial:
         current.warn(f"the data is partial: {', '.join(partial)}")
     current.show(f"Saved in {output}")

@@ -1,1 +1,1 @@
-"""Experiments: the paper's tables as grids of cells, run where there is room, rendered beside the paper's numbers."""
+"""Experiments: the paper's tables as grids of cells, run where there is room, shown beside the paper."""

@@ -1,4 +1,4 @@
-"""Engines: where the cells of a grid run. In this process, in several processes of this machine, or on Ray."""
+"""Engines: where the cells of a grid run. In this process, or in several processes of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import deque
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from octavo.errors import MissingExtraError, OctavoError
+from octavo.errors import OctavoError
 from octavo.experiments.cell import Cell
 from octavo.experiments.laboratory import Laboratory, Place
 
@@ -147,56 +147,3 @@ def _serve(pipe: Connection[Any, Any], place: Place, threads: int) -> None:
         except EOFError:
             return
         pipe.send(attempt(laboratory, cell, start))
-
-
-class OnRay:
-    """Runs cells as Ray tasks, here or on a cluster whose machines share the results folder and the data."""
-
-    def __init__(self, place: Place, count: int | None = None, address: str | None = None) -> None:
-        try:
-            import ray
-        except ImportError as error:
-            raise MissingExtraError("ray", "--engine ray") from error
-        self.ray = ray
-        try:
-            ray.init(address=address, num_cpus=count if address is None else None, log_to_driver=False)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            raise OctavoError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from error
-        self.slots = int(ray.cluster_resources().get("CPU", 1))
-        gpus = ray.cluster_resources().get("GPU", 0)
-        share = {"num_gpus": gpus / self.slots} if gpus else {}
-        # a worker that is killed costs only its cell: Ray tries it again elsewhere
-        self.task = ray.remote(num_cpus=1, max_retries=2, **share)(_ray_cell)
-        self.place = place
-        self._running: dict[Any, Cell] = {}
-
-    @property
-    def free(self) -> int:
-        return self.slots - len(self._running)
-
-    def submit(self, cell: Cell, start: Cell | None) -> None:
-        self._running[self.task.remote(self.place, cell, start)] = cell
-
-    def wait(self, seconds: float) -> list[Outcome]:
-        ready, _ = self.ray.wait(list(self._running), num_returns=1, timeout=seconds)
-        return [self._collect(reference) for reference in ready]
-
-    def _collect(self, reference: Any) -> Outcome:
-        cell = self._running.pop(reference)
-        try:
-            score, failure = self.ray.get(reference)
-        except self.ray.exceptions.RayError as error:
-            score, failure = None, f"its worker was lost: {str(error).splitlines()[0]}"
-        return cell, score, failure
-
-    def close(self) -> None:
-        self.ray.shutdown()
-
-
-_laboratories: dict[Place, Laboratory] = {}  # of a Ray worker, which serves many cells
-
-
-def _ray_cell(place: Place, cell: Cell, start: Cell | None) -> tuple[float | None, str | None]:
-    if place not in _laboratories:
-        _laboratories[place] = Laboratory(place)
-    return attempt(_laboratories[place], cell, start)

@@ -77,13 +77,15 @@ def by_setting(results: Iterable[tuple[Cell, float]]) -> dict[str, list[tuple[Ce
 
 
 def best_setting(results: Iterable[tuple[Cell, float]]) -> list[tuple[Cell, float]]:
-    """Return the results of the setting with the best median; settings with fewer seeds done stand behind."""
+    """Return the results of the setting with the best median; those with fewer seeds done stand behind."""
     groups = by_setting(results).values()
-    return max(groups, key=lambda group: (len(group), statistics.median(score for _, score in group)), default=[])
+    return max(
+        groups, key=lambda group: (len(group), statistics.median(score for _, score in group)), default=[]
+    )
 
 
 def choose_start(store: Store, task: str, cells: Sequence[Cell]) -> Cell | None:
-    """Return the fine-tuning that quantization starts from: of the best setting the seed with the median score.
+    """Return the fine-tuning that quantization starts from: of the best setting the median seed.
 
     The choice is written down, so that it stays what it is when more results arrive.
     """
@@ -102,9 +104,11 @@ def choose_start(store: Store, task: str, cells: Sequence[Cell]) -> Cell | None:
 
 
 class GridRun:
-    """Runs the missing cells of a grid on an engine: fine-tunings first, the rest as soon as its start is there."""
+    """Runs the missing cells of a grid: fine-tunings first, the rest as soon as its start is there."""
 
-    def __init__(self, place: Place, cells: Sequence[Cell], engine: Engine, report: Report | None = None) -> None:
+    def __init__(
+        self, place: Place, cells: Sequence[Cell], engine: Engine, report: Report | None = None
+    ) -> None:
         self.place, self.engine, self.report = place, engine, report
         self.store = Store(Path(place.output))
         self.cells = list(cells)
@@ -187,4 +191,6 @@ def cost(cell: Cell) -> tuple[int, float]:
 def failures_message(failed: dict[str, str]) -> OctavoError:
     """Return the error that a run with failed cells ends with."""
     first = next(iter(failed.items()))
-    return OctavoError(f"{len(failed)} cells failed (the first is {first[0]}: {first[1]}); run again to retry them")
+    return OctavoError(
+        f"{len(failed)} cells failed (the first is {first[0]}: {first[1]}); run again to retry them"
+    )

@@ -32,7 +32,7 @@ from octavo.versions import versions
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a grid runs: model, data (None: the hub), results folder and device; and which tables were asked for."""
+    """Where a grid runs: model, data (None: the hub), results folder, device; and the tables asked for."""
 
     model: str
     data: str | None
@@ -64,7 +64,10 @@ class Laboratory:
         described = glue_task(f"glue/{task}")
         if described.outputs not in self._encoders:
             self._encoders[described.outputs] = load(
-                self.place.model, head="sequence-classification", labels=described.outputs, device=self.place.device
+                self.place.model,
+                head="sequence-classification",
+                labels=described.outputs,
+                device=self.place.device,
             )
         return self._encoders[described.outputs]
 
@@ -103,19 +106,25 @@ class Laboratory:
         _free()
         return score
 
-    def _make(self, cell: Cell, start: Cell | None, running: Running) -> tuple[Encoder, TrainingResult | None]:
+    def _make(
+        self, cell: Cell, start: Cell | None, running: Running
+    ) -> tuple[Encoder, TrainingResult | None]:
         data, encoder = self.task(cell.task), own_copy(self.encoder(cell.task))
         if cell.method == "finetune":
             assert cell.hyper is not None
             new_head(encoder, cell.seed)
             score = lambda: data.score(encoder)  # noqa: E731
-            return encoder, finetune(encoder, data.train, cell.hyper, seed=cell.seed, score=score, running=running)
+            return encoder, finetune(
+                encoder, data.train, cell.hyper, seed=cell.seed, score=score, running=running
+            )
         assert start is not None and cell.recipe is not None and cell.calibration is not None
         self._start_from(encoder, start)
         size, batches = cell.calibration
         texts = data.sample(size * batches, cell.seed)
         if cell.method == "quantize":
-            return quantize(encoder, cell.recipe, texts, batch_size=size, seed=cell.seed, max_length=128), None
+            return quantize(
+                encoder, cell.recipe, texts, batch_size=size, seed=cell.seed, max_length=128
+            ), None
         assert cell.hyper is not None
         model: QuantizedEncoder
         model, result = qat(
@@ -132,7 +141,9 @@ class Laboratory:
         return model, result
 
     def _keep(self, cell: Cell, encoder: Encoder) -> None:
-        parameters = {name: value.detach().cpu().contiguous() for name, value in encoder.graph.named_parameters()}
+        parameters = {
+            name: value.detach().cpu().contiguous() for name, value in encoder.graph.named_parameters()
+        }
         with write_file(self.place.checkpoint(cell), force=True) as draft:
             save_file(parameters, draft)
 
@@ -147,8 +158,8 @@ class Laboratory:
 
     def _command(self, cell: Cell) -> str:
         return (
-            f"octavo reproduce {' '.join(self.place.tables)} --row {cell.row} --task {cell.task} --only-seed {cell.seed} "
-            f"--model {self.place.model} --data GLUE_DIR -o DIR"
+            f"octavo reproduce {' '.join(self.place.tables)} --row {cell.row} --task {cell.task} "
+            f"--only-seed {cell.seed} --model {self.place.model} --data GLUE_DIR -o DIR"
         )
 
     @cached_property

@@ -15,7 +15,7 @@ _PRECISIONS = ("no", "bf16", "fp16")
 
 
 def accelerator_for(precision: str, log: str | None, output: Path, cpu: bool = False) -> Accelerator | None:
-    """Return an accelerator if one is needed: under torchrun or accelerate launch, for mixed precision, for a tracker."""
+    """Return an accelerator if one is needed: under torchrun, for mixed precision or for a tracker."""
     if precision not in _PRECISIONS:
         raise SpecError(f"unknown mixed precision {precision!r}; use {', '.join(_PRECISIONS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and precision == "no" and log is None:

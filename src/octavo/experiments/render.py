@@ -17,11 +17,11 @@ TITLES = {
     "qnli": "QNLI",
     "rte": "RTE",
 }
-_NONE = "–"
+_NONE = "-"
 
 
 def render_table(table: Table, scores: Scores) -> str:
-    """Return a Markdown table: our score, and the paper's in brackets; rows without any result are left out."""
+    """Return a Markdown table: our score, the paper's in brackets; rows without any result are left out."""
     tasks = shown_tasks(table, scores)
     rows = [row for row in table.rows if any((row.name, task) in scores for task in tasks)]
     if not rows:
@@ -62,7 +62,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def render_details(scores: Scores) -> str:
-    """Return a Markdown table of every score: median, smallest, largest, seeds and the setting that was best."""
+    """Return a Markdown table of every score: median, smallest, largest, seeds and the best setting."""
     head = ["row", "task", "median", "min", "max", "seeds", "learning rate", "batch", "epochs"]
     lines = [_line(head), _line(["---", "---", *["---:"] * (len(head) - 2)])]
     for (row, task), score in scores.items():
@@ -76,7 +76,7 @@ def render_details(scores: Scores) -> str:
 
 
 def render_figure(table: Table, scores: Scores) -> str:
-    """Return an SVG: for each row the change of the mean against FP32, ours and the paper's on the same tasks."""
+    """Return an SVG: for each row the change of the mean against FP32, ours and the paper's."""
     tasks = shown_tasks(table, scores)
     base = next((row for row in table.rows if row.method == "finetune"), None)
     bars: list[tuple[str, float, float | None]] = []
@@ -102,15 +102,19 @@ def _svg(title: str, bars: Sequence[tuple[str, float, float | None]]) -> str:
         for offset, value, colour in ((2, ours, "#2b6cb0"), (15, paper, "#b9c4d0")):
             if value is not None:
                 x, size = min(zero, zero + value * scale), abs(value) * scale
-                parts.append(f'<rect x="{x:.1f}" y="{y + offset}" width="{size:.1f}" height="11" fill="{colour}"/>')
-                parts.append(f'<text x="{left + width + 6}" y="{y + offset + 10}" fill="{colour}">{value:+.2f}</text>')
+                parts.append(
+                    f'<rect x="{x:.1f}" y="{y + offset}" width="{size:.1f}" height="11" fill="{colour}"/>'
+                )
+                parts.append(
+                    f'<text x="{left + width + 6}" y="{y + offset + 10}" fill="{colour}">{value:+.2f}</text>'
+                )
     height = 50 + step * len(bars)
-    head = (
-        f'<text x="8" y="20" font-weight="bold">{_escape(title)}: mean against FP32, ours (blue) and the paper</text>'
-    )
+    caption = f"{_escape(title)}: mean against FP32, ours (blue) and the paper"
+    head = f'<text x="8" y="20" font-weight="bold">{caption}</text>'
     axis = f'<line x1="{zero:.1f}" y1="34" x2="{zero:.1f}" y2="{height - 8}" stroke="#555"/>'
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" font-family="sans-serif" font-size="12">'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" '
+        'font-family="sans-serif" font-size="12">'
         f'<rect width="100%" height="100%" fill="white"/>{head}{"".join(parts)}{axis}</svg>\n'
     )
 

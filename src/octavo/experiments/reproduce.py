@@ -9,9 +9,10 @@ from pathlib import Path
 
 from octavo.errors import DataError, SpecError, did_you_mean
 from octavo.experiments.cell import Cell
-from octavo.experiments.engine import Engine, InProcess, OnRay, Workers
+from octavo.experiments.engine import Engine, InProcess, Workers
 from octavo.experiments.grid import GridRun, grid_cells
 from octavo.experiments.laboratory import Place
+from octavo.experiments.ray_engine import OnRay
 from octavo.experiments.settings import Settings
 from octavo.experiments.store import Store
 from octavo.experiments.table import Row, Table
@@ -31,13 +32,20 @@ class Selection:
     def narrow(self, table: Table) -> Table:
         """Return a table with the selected rows and columns."""
         rows: tuple[Row, ...] = tuple(row for row in table.rows if not self.rows or row.name in self.rows)
-        return replace(table, rows=rows, tasks=tuple(task for task in table.tasks if not self.tasks or task in self.tasks))
+        return replace(
+            table,
+            rows=rows,
+            tasks=tuple(task for task in table.tasks if not self.tasks or task in self.tasks),
+        )
 
     def check(self, tables: Sequence[Table]) -> None:
         """Refuse names that no table has."""
         rows = {row.name for table in tables for row in table.rows}
         tasks = {task for table in tables for task in table.tasks}
-        for name, known, kind in [*((r, rows, "row") for r in self.rows), *((t, tasks, "task") for t in self.tasks)]:
+        for name, known, kind in [
+            *((r, rows, "row") for r in self.rows),
+            *((t, tasks, "task") for t in self.tasks),
+        ]:
             if name not in known:
                 hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
                 raise SpecError(f"no {kind} {name!r} in {', '.join(table.name for table in tables)}{hint}")
@@ -51,7 +59,9 @@ def plan(tables: Sequence[Table], selection: Selection, settings: Settings, plac
     if place.data is not None:
         tasks = [task for task in dict.fromkeys(tasks) if _has_data(task, Path(place.data))]
         if not tasks:
-            raise DataError(f"{place.data} holds none of the tasks' folders; give the folder with CoLA, SST-2, ...")
+            raise DataError(
+                f"{place.data} holds none of the tasks' folders; give the folder with CoLA, SST-2, ..."
+            )
     cells = grid_cells(narrowed, tasks, settings, layers_of(place.model))
     if not selection.seeds:
         return cells

@@ -23,8 +23,8 @@ _KEYS = ("octavo", "name", "finetune", "train", "calibration")
 class Settings:
     """What differs between models: changes to the paper's hyper-parameters and calibration.
 
-    finetune and calibration are by task, train is by recipe (or `default`) and task. A value that is a list is searched:
-    the setting with the best median over the seeds counts, as in the paper.
+    finetune and calibration are by task, train is by recipe (or `default`) and task. A value that is a list
+    is searched: the setting with the best median over the seeds counts, as in the paper.
     """
 
     name: str
@@ -38,7 +38,10 @@ class Settings:
 
     def training(self, task: str, recipe: Recipe) -> list[Hyperparameters]:
         """Return every setting of quantization-aware training that is tried for a recipe on a task."""
-        changes = {**self.train.get("default", {}).get(task, {}), **self.train.get(recipe.name, {}).get(task, {})}
+        changes = {
+            **self.train.get("default", {}).get(task, {}),
+            **self.train.get(recipe.name, {}).get(task, {}),
+        }
         return _every(qat_defaults(f"glue/{task}", recipe), changes)
 
     def calibrating(self, task: str, row: Row) -> tuple[int, int]:
@@ -50,7 +53,9 @@ class Settings:
 def load_settings(name_or_path: str) -> Settings:
     """Return settings that come with Octavo (`paper`, `minilm`), or from a YAML file."""
     folder = resources.files("octavo.experiments") / "settings"
-    known = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    known = sorted(
+        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
+    )
     if name_or_path in known:
         return _parse((folder / f"{name_or_path}.yaml").read_text(encoding="utf-8"), name_or_path)
     path = Path(name_or_path)
@@ -85,6 +90,8 @@ def _every(start: Hyperparameters, changes: Mapping[str, Any]) -> list[Hyperpara
     """Return every combination of the lists among the changes; the first values first."""
     lists = {key: value if isinstance(value, list) else [value] for key, value in changes.items()}
     try:
-        return [replace(start, **dict(zip(lists, values, strict=True))) for values in product(*lists.values())]
+        return [
+            replace(start, **dict(zip(lists, values, strict=True))) for values in product(*lists.values())
+        ]
     except TypeError as error:
         raise SpecError(f"settings: {error}") from error

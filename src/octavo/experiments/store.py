@@ -27,7 +27,9 @@ class Store:
         about = {"octavo": FORMAT, **json.loads(json.dumps(about))}
         if not file.is_file():
             if self.folder.is_dir() and any(self.folder.iterdir()):
-                raise OutputError(f"{self.folder} holds other files (there is no {_ABOUT}); choose another folder")
+                raise OutputError(
+                    f"{self.folder} holds other files (there is no {_ABOUT}); choose another folder"
+                )
             self._write(file, about)
             return
         found = _read(file)
@@ -37,7 +39,8 @@ class Store:
         if differing:
             raise OutputError(
                 f"{self.folder} holds results with another {', '.join(differing)} "
-                f"({_short(found.get(differing[0]))}, now {_short(about[differing[0]])}); choose another folder"
+                f"({_short(found.get(differing[0]))}, now {_short(about[differing[0]])}); "
+                "choose another folder"
             )
 
     def about(self) -> dict[str, Any]:

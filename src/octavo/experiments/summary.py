@@ -27,7 +27,7 @@ Scores = dict[tuple[str, str], Score]
 
 
 def summarize(results: Iterable[Mapping[str, Any]]) -> Scores:
-    """Return the score of every row and task: of several settings the one with most seeds and the best median."""
+    """Return the score of every row and task: of several settings the one with the best median."""
     groups: dict[tuple[str, str], dict[str, list[Mapping[str, Any]]]] = {}
     for result in results:
         cell = result["cell"]

@@ -47,7 +47,10 @@ class Row:
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
-            raise SpecError(f"row {self.name}: unknown method {self.method!r}{did_you_mean(self.method, get_args(Method))}")
+            raise SpecError(
+                f"row {self.name}: unknown method {self.method!r}"
+                f"{did_you_mean(self.method, get_args(Method))}"
+            )
         if (self.recipe is None) != (self.method == "finetune"):
             raise SpecError(f"row {self.name}: finetune takes no recipe, quantize and train need one")
 
@@ -84,13 +87,17 @@ class Table:
 def table_names() -> tuple[str, ...]:
     """Return the names of the tables that come with Octavo."""
     folder = resources.files("octavo.experiments") / "tables"
-    return tuple(sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml")))
+    return tuple(
+        sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+    )
 
 
 def load_table(name_or_path: str) -> Table:
     """Return a table by its name, or from a YAML file."""
     if name_or_path in table_names():
-        text = (resources.files("octavo.experiments") / "tables" / f"{name_or_path}.yaml").read_text(encoding="utf-8")
+        text = (resources.files("octavo.experiments") / "tables" / f"{name_or_path}.yaml").read_text(
+            encoding="utf-8"
+        )
         return parse_table(text, name_or_path)
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):

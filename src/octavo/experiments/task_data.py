@@ -24,8 +24,8 @@ from octavo.tasks.labels import label_mapping
 class TaskData:
     """Both splits of a task, tokenized for a model and on its device.
 
-    about says which files they are, how many examples they hold and whether they are partial; order is the class of
-    GLUE that each output of the model stands for, None if they are the same.
+    about says which files they are, how many examples they hold and whether they are partial; order is the
+    class of GLUE that each output of the model stands for, None if they are the same.
     """
 
     task: GlueTask
@@ -72,7 +72,7 @@ def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: 
 
 
 def describe(examples: Examples) -> dict[str, Any]:
-    """Return what identifies a split: its size, whether it is partial, and a fingerprint of texts and labels."""
+    """Return what identifies a split: size, whether it is partial, a fingerprint of texts and labels."""
     digest = hashlib.sha256()
     for text, label in zip(examples.texts, examples.labels.tolist(), strict=True):
         digest.update(repr((text, label)).encode())

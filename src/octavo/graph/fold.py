@@ -2,21 +2,20 @@
 
     LayerNorm(r; g, b) ── x ── W      =      LayerNorm(r; g/s, b/s) ── x/s ── W diag(s)
 
-Both compute the same; but x/s can have one range where x had outliers in few dimensions, so a per-tensor quantizer at
-x/s acts as one with a scale per embedding dimension (section 4 of the paper). A residual sum that reads x as well goes on
-reading it from the norm as it was.
+Both compute the same; but x/s can have one range where x had outliers in few dimensions, so a per-tensor
+quantizer at x/s acts as one with a scale per embedding dimension (section 4 of the paper). A residual sum
+that reads x as well goes on reading it from the norm as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
-from octavo.errors import SpecError
 from octavo.graph.editing import Editor, label
 from octavo.graph.flow import CARRIER, operation
 from octavo.graph.quantized import QuantizedEncoder
@@ -29,7 +28,16 @@ _ATEN = torch.ops.aten
 
 
 def folded_sites(model: QuantizedEncoder) -> dict[str, Quantizer]:
-    """The quantizers whose channels are folded, by site."""
+    """The quantizers that can be folded, by site: only linear layers with plain weights read them."""
+    return {name: q for name, q in _asked(model).items() if _weights_read(model, name)}
+
+
+def unfoldable_sites(model: QuantizedEncoder) -> tuple[str, ...]:
+    """Sites that a recipe wants folded and that something else than a linear layer reads."""
+    return tuple(name for name in _asked(model) if not _weights_read(model, name))
+
+
+def _asked(model: QuantizedEncoder) -> dict[str, Quantizer]:
     return {name: q for name, q in model.quantizers.items() if isinstance(q.spec.granularity, Folded)}
 
 
@@ -56,24 +64,21 @@ def fold(model: QuantizedEncoder, factors: Mapping[str, Tensor] | None = None) -
 
 
 def weights_read(model: QuantizedEncoder) -> dict[str, list[str]]:
-    """The parameters of the linear layers that read each folded site; any other reader is an error."""
-    found = {}
-    for name in folded_sites(model):
-        readers = list(_readers(_call_of(model, name)))
-        odd = next((reader for reader in readers if operation(reader) != "linear"), None)
-        if odd is not None or not readers:
-            what = operation(odd) if odd is not None else "nothing"
-            raise SpecError(
-                f"folded: {name} is read by {what}, only linear layers can take factors; "
-                "use placement linear-inputs, or per-tensor there"
-            )
-        found[name] = [str(_parameter(reader.args[1], name).target) for reader in readers]
-    return found
+    """The parameters of the linear layers that read each folded site."""
+    return {name: _weights_read(model, name) for name in folded_sites(model)}
+
+
+def _weights_read(model: QuantizedEncoder, site: str) -> list[str]:
+    """The parameters that a site is multiplied with; none where another operation reads it too."""
+    readers = list(_readers(_call_of(model, site)))
+    weights = [_parameter(reader.args[1]) if operation(reader) == "linear" else None for reader in readers]
+    return [str(weight.target) for weight in weights if weight is not None] if all(weights) else []
 
 
 def _call_of(model: QuantizedEncoder, site: str) -> fx.Node:
     wanted = f"quantizers.{label(site)}"
-    return next(node for node in model.graph.graph.nodes if node.target == wanted)
+    nodes: Iterable[fx.Node] = model.graph.graph.nodes
+    return next(node for node in nodes if node.target == wanted)
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:
@@ -84,13 +89,12 @@ def _readers(node: fx.Node) -> Iterator[fx.Node]:
             yield user
 
 
-def _parameter(weight: object, site: str) -> fx.Node:
+def _parameter(weight: object) -> fx.Node | None:
+    """The parameter behind a weight and its quantizer; None where the weight is computed."""
     node = weight
     while isinstance(node, fx.Node) and node.op == "call_module":
         node = node.args[0]
-    if not isinstance(node, fx.Node) or node.op != "get_attr":
-        raise SpecError(f"folded: {site} is read by a layer whose weight is computed; use per-tensor there")
-    return node
+    return node if isinstance(node, fx.Node) and node.op == "get_attr" else None
 
 
 def _divide(editor: Editor, call: fx.Node, site: str, factor: Tensor) -> None:
@@ -104,7 +108,10 @@ def _divide(editor: Editor, call: fx.Node, site: str, factor: Tensor) -> None:
     with editor.graph.inserting_before(call):
         if operation(norm) == "layer_norm" and _is_plain(norm):
             x, shape, weight, bias, *rest = norm.args
-            scaled = [_scaled(editor, path, part, node, factor, norm) for part, node in (("weight", weight), ("bias", bias))]
+            scaled = [
+                _scaled(editor, path, part, node, factor, norm)
+                for part, node in (("weight", weight), ("bias", bias))
+            ]
             made = editor.call(_ATEN.layer_norm.default, x, shape, *scaled, *rest)
         else:
             inverse = editor.tensor(f"{path}.inverse", nn.Parameter(1 / factor, requires_grad=False), source)

@@ -60,6 +60,9 @@ def round_weights(
     """
     if not batches:
         raise CalibrationError(f"recipe {model.recipe.name!r} rounds weights with AdaRound; give it texts")
+    if model.transforms:
+        done = ", ".join(model.transforms)
+        raise SpecError(f"recipe {model.recipe.name!r}: AdaRound cannot follow {done}; use rounding: nearest")
     pieces = of_equal_length(batches)
     tables, layers = find_lookups(model, encoder), _layers(model)
     folder = None if work is None else WorkFolder(work, _fingerprint(model, pieces, settings))

@@ -8,7 +8,7 @@ from octavo.graph import Encoder
 
 
 def set_dropout(encoder: Encoder, attention: float | None = None, hidden: float | None = None) -> None:
-    """Set the rates of a graph's dropout modules; None takes attention's from the configuration, leaves the rest."""
+    """Set the dropout rates of a graph; None takes attention's from the configuration, leaves the rest."""
     if attention is None:
         attention = getattr(encoder.config, "attention_probs_dropout_prob", None)
         attention = getattr(encoder.config, "attention_dropout", 0.0) if attention is None else attention

@@ -38,7 +38,9 @@ def check_trainable(encoder: Encoder, data: Labelled) -> None:
         raise ModelError(f"{encoder.name} has {outputs} outputs; scores need 1")
     most = 0 if data.regression else int(data.labels.max())
     if not data.regression and not (int(data.labels.min()) >= 0 and most < outputs):
-        raise ModelError(f"{encoder.name} has {outputs} outputs, the labels go to {most}; give the head one for each")
+        raise ModelError(
+            f"{encoder.name} has {outputs} outputs, the labels go to {most}; give the head one for each"
+        )
 
 
 def finetune(

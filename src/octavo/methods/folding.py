@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
+from octavo.errors import OctavoWarning
 from octavo.graph import QuantizedEncoder, Quantizer, State
-from octavo.graph.fold import fold, folded_sites, weights_read
+from octavo.graph.fold import fold, folded_sites, unfoldable_sites, weights_read
 from octavo.methods.permutation import channel_ranges
 from octavo.spec import Folded
 
 SMALLEST = 1e-3
-"""A dimension that hardly moves keeps this much of its weight's column, so that noise there is not blown up."""
+"""A dimension that hardly moves keeps this much of its weight's column, so that noise is not blown up."""
 
 
 def fold_ranges(model: QuantizedEncoder, batches: Sequence[Mapping[str, Tensor]]) -> QuantizedEncoder:
     """Fold `range ** power` of every dimension of the folded sites, ranges taken over *all* batches.
 
-    Sites that the same weight reads (layers that share parameters) share their factors.
+    Sites that the same weight reads (layers that share parameters) share their factors. Sites that something
+    else than a linear layer reads keep one range for all dimensions, with a warning.
     """
+    rest = unfoldable_sites(model)
+    if rest:
+        warnings.warn(
+            f"{len(rest)} sites are not folded, as not only linear layers read them (the first is {rest[0]})",
+            OctavoWarning,
+            stacklevel=2,
+        )
     sites = folded_sites(model)
     ranges = _float_ranges(model, sites, batches)
     factors = {}

@@ -18,7 +18,7 @@ def head_parameters(encoder: Encoder) -> dict[str, nn.Parameter]:
 
 
 def new_head(encoder: Encoder, seed: int) -> None:
-    """Draw the head anew: weights from a normal distribution as wide as the configuration says, biases zero."""
+    """Draw the head anew: normal weights as wide as the configuration says, biases zero."""
     width = float(getattr(encoder.config, "initializer_range", 0.02))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -19,8 +19,8 @@ _LENGTHS = 16  # batches are cut to a multiple of this: few shapes, little paddi
 class Labelled:
     """Token ids and labels of n examples.
 
-    inputs are (n, longest) for every input of the model, in its order; lengths (n,) lies on the CPU; labels (n,) is
-    int64 for classes and float32 for regression.
+    inputs are (n, longest) for every input of the model, in its order; lengths (n,) lies on the CPU; labels
+    (n,) is int64 for classes and float32 for regression.
     """
 
     inputs: tuple[Tensor, ...]
@@ -59,7 +59,9 @@ def tokenize_labelled(
 ) -> Labelled:
     """Tokenize examples for an encoder, cut to `max_length` tokens; labels are integers or floats, (n,)."""
     if not texts or len(texts) != len(labels):
-        raise DataError(f"{len(texts)} texts and {len(labels)} labels were given; give one label to every text")
+        raise DataError(
+            f"{len(texts)} texts and {len(labels)} labels were given; give one label to every text"
+        )
     if encoder.tokenizer is None:
         raise ModelError(f"{encoder.name} has no tokenizer files; add them to its folder")
     longest = min(max_length, encoder.max_length)

@@ -13,7 +13,7 @@ from torch import Tensor
 from octavo.errors import CalibrationError
 from octavo.graph import Encoder, QuantizedEncoder, State, Text, attach, fix_weights
 from octavo.graph.batches import without_padding
-from octavo.graph.fold import folded_sites
+from octavo.graph.fold import folded_sites, unfoldable_sites
 from octavo.graph.integer import integer_only
 from octavo.methods.adaround import round_weights
 from octavo.methods.clipping import may_clip, warn_of_clipping, watch_channels
@@ -49,7 +49,7 @@ def quantize(
     model = attach(encoder, recipe)
     if recipe.integer_functions:
         model = integer_only(model)
-    if folded_sites(model):
+    if folded_sites(model) or unfoldable_sites(model):
         if calibration is None:
             raise CalibrationError(
                 f"recipe {recipe.name!r} folds ranges found from data; give calibration texts"

@@ -1,4 +1,4 @@
-"""Quantization-aware training on the captured graph (section 4): weights and ranges are trained through rounding."""
+"""Quantization-aware training on the captured graph (section 4): weights and ranges, through rounding."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
     dynamic = [name for name, quantizer in model.quantizers.items() if quantizer.spec.dynamic]
     if dynamic:
         raise SpecError(
-            f"recipe {model.recipe.name!r} has dynamic ranges ({len(dynamic)} sites, the first is {dynamic[0]}), "
+            f"recipe {model.recipe.name!r} has dynamic ranges "
+            f"({len(dynamic)} sites, the first is {dynamic[0]}), "
             "which training cannot use; give these sites static ranges"
         )
     for quantizer in model.quantizers.values():
@@ -87,7 +88,9 @@ def continue_training(
 ) -> TrainingResult:
     """Train a prepared model in place."""
     set_dropout(model, hyper.attention_dropout, hyper.hidden_dropout)
-    return train(model.graph, data, hyper, seed=seed, ranges=learned_ranges(model), score=score, running=running)
+    return train(
+        model.graph, data, hyper, seed=seed, ranges=learned_ranges(model), score=score, running=running
+    )
 
 
 def learned_ranges(model: QuantizedEncoder) -> list[Tensor]:

@@ -24,7 +24,7 @@ class Step:
     Arguments:
         module: takes the data's inputs in order and returns a tuple that starts with the logits.
         clipped: the parameters whose gradient norm is limited to `clip`; learned ranges are not among them.
-        accelerator: brings mixed precision and several processes; `module` and `optimizer` are then prepared by it.
+        accelerator: brings mixed precision and several processes; it has prepared `module`.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class Step:
                 group["lr"] = value
 
     def __call__(self, rows: Tensor, width: int, weight: float = 1.0) -> Tensor:
-        """Train on some rows, cut to `width` tokens; return the loss times `weight`, a tensor that is not waited for."""
+        """Train on some rows, cut to `width` tokens; return the loss times `weight`."""
         self.optimizer.zero_grad(set_to_none=True)
         inputs, labels = self.data.batch(rows, width)
         if self.accelerator is None:
             loss = loss_of(self.module(*inputs)[0], labels) * weight
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         else:
             with self.accelerator.autocast():
                 loss = loss_of(self.module(*inputs)[0], labels) * weight
@@ -66,7 +66,7 @@ class Step:
 
 
 class RecordedStep(Step):
-    """A step on one CUDA device, recorded once for each shape and then replayed: launching costs almost nothing."""
+    """A step on one CUDA device, recorded once for each shape and then replayed."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -106,7 +106,7 @@ class RecordedStep(Step):
 
 
 def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean cross-entropy of logits (n, classes), or the mean squared error of (n, 1) for float labels."""
+    """Return the cross-entropy of logits (n, classes), or for float labels the squared error of (n, 1)."""
     if labels.is_floating_point():
         return nn.functional.mse_loss(logits.squeeze(-1).float(), labels)
     return nn.functional.cross_entropy(logits.float(), labels)

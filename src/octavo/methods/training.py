@@ -1,7 +1,7 @@
 """The training loop: seeded step by step, so that a run that was cut continues to the same result.
 
-Nothing random outlives a step: the order of an epoch depends on (seed, epoch), dropout on (seed, step). A checkpoint
-therefore needs only parameters, moments and the count of steps, and may be written at any moment.
+Nothing random outlives a step: the order of an epoch depends on (seed, epoch), dropout on (seed, step). A
+checkpoint therefore needs only parameters, moments and the count of steps, and may be written at any moment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EPOCH_SEEDS, _STEP_SEEDS = 1_000_003, 7_919
 
 @dataclass(kw_only=True)
 class TrainingResult:
-    """What a training did: mean loss and score of every epoch, the epoch that was kept, and the time it took."""
+    """What a training did: loss and score of every epoch, the epoch that was kept, the time it took."""
 
     steps: int
     losses: list[float] = field(default_factory=list)
@@ -84,7 +84,8 @@ def train(
 
     Arguments:
         ranges: learned ranges among the module's parameters, which have a learning rate of their own.
-        score: asked after every epoch, in evaluation mode; the best epoch's parameters are kept if `hyper` says so.
+        score: asked after every epoch, in evaluation mode; the parameters of the best epoch are kept if
+            `hyper` says so.
     """
     return _Training(module, data, hyper, seed, ranges, score, running or Running()).run()
 
@@ -103,7 +104,8 @@ class _Training:
         self.module, self.data, self.hyper, self.seed = module, data, hyper, seed
         self.score, self.running = score, running
         accelerator = running.accelerator
-        self.rank, self.world = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+        self.rank: int = accelerator.process_index if accelerator is not None else 0
+        self.world: int = accelerator.num_processes if accelerator is not None else 1
         self.device = data.labels.device
         self.per_epoch = math.ceil(len(data) / hyper.batch_size)
         self.steps = self.per_epoch * hyper.epochs
@@ -112,7 +114,7 @@ class _Training:
         self.step = self._step(ranges)
         self.settings = {"hyperparameters": hyper.to_dict(), "seed": seed, "examples": len(data)}
 
-    # -- set-up ------------------------------------------------------------------------------------------------------
+    # -- set-up ----------------------------------------------------------------------------------------------
 
     def _optimizer(self, ranges: Sequence[Tensor]) -> torch.optim.Optimizer:
         apart = {id(parameter) for parameter in ranges}
@@ -146,28 +148,27 @@ class _Training:
     def _records(self) -> bool:
         return self.running.record and self.device.type == "cuda" and self.running.accelerator is None
 
-    # -- the loop ----------------------------------------------------------------------------------------------------
+    # -- the loop --------------------------------------------------------------------------------------------
 
     def run(self) -> TrainingResult:
         started = time.monotonic()
         result, done, loss_sum = self._resume()
         spent = result.seconds
-        with fast_matmul() if self.device.type == "cuda" else nullcontext():
-            saved = time.monotonic()
-            for epoch in range(done // self.per_epoch, self.hyper.epochs):
-                self.module.train()
-                for number, (rows, width, weight) in enumerate(self._batches(epoch)):
-                    step = epoch * self.per_epoch + number
-                    if step < done:
-                        continue
-                    loss_sum = loss_sum + self._take(step, rows, width, weight)
-                    result.seconds = spent + time.monotonic() - started
-                    last = number + 1 == self.per_epoch
-                    if not last and time.monotonic() - saved > self.running.every:
-                        self._save(result, step + 1, loss_sum)
-                        saved = time.monotonic()
-                self._end_epoch(result, epoch, loss_sum)
-                loss_sum = torch.zeros((), device=self.device)
+        saved = time.monotonic()
+        for epoch in range(done // self.per_epoch, self.hyper.epochs):
+            self.module.train()
+            for number, (rows, width, weight) in enumerate(self._batches(epoch)):
+                step = epoch * self.per_epoch + number
+                if step < done:
+                    continue
+                loss_sum = loss_sum + self._take(step, rows, width, weight)
+                result.seconds = spent + time.monotonic() - started
+                last = number + 1 == self.per_epoch
+                if not last and time.monotonic() - saved > self.running.every:
+                    self._save(result, step + 1, loss_sum)
+                    saved = time.monotonic()
+            self._end_epoch(result, epoch, loss_sum)
+            loss_sum = torch.zeros((), device=self.device)
         self._restore_best()
         self.module.eval()
         result.seconds = spent + time.monotonic() - started
@@ -176,13 +177,15 @@ class _Training:
     def _take(self, step: int, rows: Tensor, width: int, weight: float) -> Tensor:
         self.step.set_rate(self.hyper.rate(step, self.steps))
         torch.manual_seed(self.seed * _STEP_SEEDS + step * self.world + self.rank)
-        loss = self.step(rows, width, weight)
+        # only the steps: scores are computed in full precision, as users compute them
+        with fast_matmul() if self.device.type == "cuda" else nullcontext():
+            loss = self.step(rows, width, weight)
         if self.running.progress is not None:
             self.running.progress(step + 1, self.steps)
         return loss
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, int, float]]:
-        """Yield rows on the device, the length they are cut to and the loss's weight, of this process's share."""
+        """Yield this process's rows on the device, the length they are cut to and the loss's weight."""
         generator = torch.Generator().manual_seed(self.seed * _EPOCH_SEEDS + epoch)
         order = torch.randperm(len(self.data), generator=generator)
         moved = order.to(self.device)
@@ -219,12 +222,17 @@ class _Training:
             self.running.log((epoch + 1) * self.per_epoch, values)
         self._save(result, (epoch + 1) * self.per_epoch, torch.zeros(()))
 
-    # -- checkpoints -------------------------------------------------------------------------------------------------
+    # -- checkpoints -----------------------------------------------------------------------------------------
 
     def _save(self, result: TrainingResult, done: int, loss_sum: Tensor) -> None:
         if self.running.checkpoint is None or self.rank != 0:
             return
-        state = {"settings": self.settings, "done": done, "loss_sum": float(loss_sum), "result": result.to_dict()}
+        state = {
+            "settings": self.settings,
+            "done": done,
+            "loss_sum": float(loss_sum),
+            "result": result.to_dict(),
+        }
         write_checkpoint(self.running.checkpoint, self.module, self.optimizer, self.best, state)
 
     def _resume(self) -> tuple[TrainingResult, int, Tensor]:

@@ -1,9 +1,9 @@
 """Fake quantization whose range is learned: straight-through rounding, closed-form gradients.
 
-The range is given by a log-scale l, so that scale = exp(l) is positive whatever is learned, and by a shift t, the
-zero-point as a share of the grid: z = clip(round(t (high - low)), low, high). Both then move by comparable amounts
-under one learning rate. With v = x / scale, q = clip(round(v), low - z, high - z) and y = scale q, the gradients
-of y are (LSQ, LSQ+; section 4 of the paper)
+The range is given by a log-scale l, so that scale = exp(l) is positive whatever is learned, and by a shift
+t, the zero-point as a share of the grid: z = clip(round(t (high - low)), low, high). Both then move by
+comparable amounts under one learning rate. With v = x / scale, q = clip(round(v), low - z, high - z) and y
+= scale q, the gradients of y are (LSQ, LSQ+; section 4 of the paper)
 
     inside the grid    dy/dx = 1    dy/dl = scale (q - v)    dy/dt = 0
     clipped            dy/dx = 0    dy/dl = scale q          dy/dt = -scale (high - low)
@@ -27,7 +27,8 @@ def learned_fake_quantize(
 ) -> Tensor:
     """Return eq. 2 of eq. 1, differentiable in `x`, `log_scale` and `shift` (None: the zero-point is 0).
 
-    `log_scale` and `shift` have one element or broadcast against `x`; `gradient_scale` multiplies their gradients.
+    `log_scale` and `shift` have one element or broadcast against `x`; `gradient_scale` multiplies
+    their gradients.
     """
     if not torch.is_grad_enabled():
         zero = torch.as_tensor(zero_point_of(shift, low, high), dtype=x.dtype)
@@ -58,7 +59,13 @@ class Exact(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, log_scale: Tensor, shift: Tensor | None, low: int, high: int, gradient_scale: float
+        ctx: Any,
+        x: Tensor,
+        log_scale: Tensor,
+        shift: Tensor | None,
+        low: int,
+        high: int,
+        gradient_scale: float,
     ) -> Tensor:
         """Quantize; `x` is kept for the gradients."""
         scale = log_scale.exp()

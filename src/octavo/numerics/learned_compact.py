@@ -1,16 +1,17 @@
 """Learned fake quantization of one range per tensor that remembers one byte for each element.
 
-The gradients of `learned` need only the rounding error e = v - q of each element and whether it was clipped. Both fit
-in c = clip(round(253 e), -128, 127): -128 and 127 say clipped below and above, the rest is the error to 1/506 of a
-step, far below what a sum over a tensor can tell. With g the gradient of y, p that of x (g where nothing was clipped),
-and H, L the sums of g over what was clipped above and below,
+The gradients of `learned` need only the rounding error e = v - q of each element and whether it was
+clipped. Both fit in c = clip(round(253 e), -128, 127): -128 and 127 say clipped below and above, the rest
+is the error to 1/506 of a step, far below what a sum over a tensor can tell. With g the gradient of y, p
+that of x (g where nothing was clipped), and H, L the sums of g over what was clipped above and below,
 
     dl = scale (-sum(p c) / 253 + top H + bottom L)        dt = -scale (high - low) (H + L)
 
 where top = high - z and bottom = low - z, and H and L follow from sum(g c) - sum(p c) = 127 H - 128 L and
 sum(g) - sum(p) = H + L.
 
-On the CPU tensors pass in blocks that stay in the cache: the passes over memory, not the arithmetic, take the time.
+On the CPU tensors pass in blocks that stay in the cache: the passes over memory, not the arithmetic, take
+the time.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ class Compact(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, log_scale: Tensor, shift: Tensor | None, low: int, high: int, gradient_scale: float
+        ctx: Any,
+        x: Tensor,
+        log_scale: Tensor,
+        shift: Tensor | None,
+        low: int,
+        high: int,
+        gradient_scale: float,
     ) -> Tensor:
         """Quantize; the codes are kept for the gradients."""
         scale, bottom, top = grid(log_scale, shift, low, high)
@@ -71,7 +78,9 @@ def grid(log_scale: Tensor, shift: Tensor | None, low: int, high: int) -> tuple[
     return scale, low - z, high - z
 
 
-def range_gradients(sums: Tensor, scale: Tensor, bottom: Tensor, top: Tensor, span: int) -> tuple[Tensor, Tensor]:
+def range_gradients(
+    sums: Tensor, scale: Tensor, bottom: Tensor, top: Tensor, span: int
+) -> tuple[Tensor, Tensor]:
     """Return dl and dt from sum(g c), sum(p c), sum(g) and sum(p)."""
     all_codes, inside_codes, everything, inside = sums.unbind()
     codes, clipped = all_codes - inside_codes, everything - inside

@@ -1,7 +1,7 @@
 """`learned_compact` on a GPU: one kernel forward, two backward.
 
-Written out, a step of quantization-aware training launches some twenty small kernels at every site and spends its time
-on that. Sums go by blocks in a fixed order: runs repeat to the bit.
+Written out, a step of quantization-aware training launches some twenty small kernels at every site and
+spends its time on that. Sums go by blocks in a fixed order: runs repeat to the bit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _round(v):  # type: ignore[no-untyped-def]
     return (v + _NO_FRACTION) - _NO_FRACTION
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _grid(log_scale, shift, low, high, HAS_SHIFT: tl.constexpr):  # type: ignore[no-untyped-def]
     scale = tl.exp(tl.load(log_scale))
     z = scale * 0.0
@@ -32,7 +32,7 @@ def _grid(log_scale, shift, low, high, HAS_SHIFT: tl.constexpr):  # type: ignore
     return scale, low - z, high - z
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _forward(x, y, codes, log_scale, shift, low, high, count, HAS_SHIFT: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     scale, bottom, top = _grid(log_scale, shift, low, high, HAS_SHIFT)
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -43,9 +43,20 @@ def _forward(x, y, codes, log_scale, shift, low, high, count, HAS_SHIFT: tl.cons
     tl.store(codes + at, c.to(tl.int8), mask=at < count)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _backward(  # type: ignore[no-untyped-def]
-    grad, codes, passed, sums, log_scale, shift, low, high, factor, count, HAS_SHIFT: tl.constexpr, BLOCK: tl.constexpr
+    grad,
+    codes,
+    passed,
+    sums,
+    log_scale,
+    shift,
+    low,
+    high,
+    factor,
+    count,
+    HAS_SHIFT: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     scale, bottom, top = _grid(log_scale, shift, low, high, HAS_SHIFT)
     block = tl.program_id(0)
@@ -64,7 +75,13 @@ class Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, log_scale: Tensor, shift: Tensor | None, low: int, high: int, gradient_scale: float
+        ctx: Any,
+        x: Tensor,
+        log_scale: Tensor,
+        shift: Tensor | None,
+        low: int,
+        high: int,
+        gradient_scale: float,
     ) -> Tensor:
         """Quantize; the codes are kept for the gradients."""
         x = x.contiguous()

@@ -21,8 +21,8 @@ from octavo.versions import versions
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-OLDEST_OPSET = 17
-"""LayerNormalization came with it."""
+MOST_BYTES = 2**31
+"""One file holds everything: no external data, whose paths would have to be trusted."""
 
 
 Runtime = Literal["onnxruntime", "openvino"]
@@ -31,17 +31,22 @@ LEFT_OUT: dict[Runtime, frozenset[str]] = {
     # its attention kernel multiplies queries and keys in 16 bits faster than it gets 8-bit ones into place
     "openvino": frozenset({"query", "key"}),
 }
-"""Roles whose quantizers a runtime is faster without; the result is closer to the float model, never further."""
+"""Roles whose quantizers a runtime is faster without; the result is closer to the float model."""
 
 
 def export_onnx(
-    model: Encoder, path: str | Path, *, runtime: Runtime = "onnxruntime", opset: int = 21, force: bool = False
+    model: Encoder,
+    path: str | Path,
+    *,
+    runtime: Runtime = "onnxruntime",
+    opset: int = 21,
+    force: bool = False,
 ) -> Path:
     """Write a model as an ONNX file that integer runtimes execute.
 
-    The file takes `input_ids`, `attention_mask` and `token_type_ids` (those the model knows), int64 (batch, length) with
-    both sizes free, and returns the model's outputs, the last hidden state first. Weights are stored once, as integers.
-    A float encoder is written as it is.
+    The file takes `input_ids`, `attention_mask` and `token_type_ids` (those the model knows), int64
+    (batch, length) with both sizes free, and returns the model's outputs, the last hidden state first.
+    Weights are stored once, as integers. A float encoder is written as it is.
 
     Arguments:
         runtime: what the file is tuned for; either runtime loads either file.
@@ -54,6 +59,10 @@ def export_onnx(
     require_onnx()
     check_output(target, force)
     proto = onnx_model(model, runtime=runtime, opset=opset)
+    if proto.ByteSize() >= MOST_BYTES:
+        raise SpecError(
+            f"{model.name} takes {proto.ByteSize()} bytes, ONNX files hold less than 2 GiB; quantize it first"
+        )
     with write_file(target, force) as draft:
         draft.write_bytes(proto.SerializeToString())
         check_file(draft)
@@ -64,25 +73,31 @@ def onnx_model(model: Encoder, *, runtime: Runtime = "onnxruntime", opset: int =
     """The ONNX model in memory."""
     require_onnx()
     if runtime not in LEFT_OUT:
-        raise SpecError(f"unknown runtime {runtime!r}{did_you_mean(runtime, LEFT_OUT) or '; use onnxruntime or openvino'}")
+        raise SpecError(
+            f"unknown runtime {runtime!r}{did_you_mean(runtime, LEFT_OUT) or '; use onnxruntime or openvino'}"
+        )
     if opset not in IR_VERSIONS:
         known = f"{min(IR_VERSIONS)} to {max(IR_VERSIONS)}"
-        raise SpecError(f"opset {opset} is not one Octavo writes; use {known} (21 for 16-bit and 4-bit integers)")
+        raise SpecError(
+            f"opset {opset} is not one Octavo writes; use {known} (21 for 16-bit and 4-bit integers)"
+        )
     if isinstance(model, QuantizedEncoder):
         check_quantizers(model.quantizers.values(), opset)
-    graph = OnnxGraph(opset)
+    graph = OnnxGraph(opset, reserved=(*model.inputs, *model.output_names))
     names = _translate(model, graph, runtime)
     for result, name in zip(names, model.output_names, strict=True):
         graph.rename(result, name)
     inputs = [_input(name) for name in model.inputs]
-    outputs = [_output(name, node) for name, node in zip(model.output_names, _results(model.graph), strict=True)]
+    outputs = [
+        _output(name, node) for name, node in zip(model.output_names, _results(model.graph), strict=True)
+    ]
     return graph.model(inputs, outputs, "octavo", _metadata(model) | {"runtime": runtime})
 
 
 def require_onnx() -> None:
     """Say which extra is missing, before any work is done."""
     if find_spec("onnx") is None:
-        raise MissingExtraError("ONNX export needs an extra; run pip install 'octavo[onnx]'")
+        raise MissingExtraError("onnx", "ONNX export")
 
 
 def _translate(model: Encoder, graph: OnnxGraph, runtime: Runtime) -> list[str]:
@@ -99,7 +114,7 @@ def _translate(model: Encoder, graph: OnnxGraph, runtime: Runtime) -> list[str]:
 
 def _results(module: fx.GraphModule) -> list[fx.Node]:
     output = next(node for node in reversed(module.graph.nodes) if node.op == "output")
-    return list(output.args[0])  # type: ignore[arg-type]
+    return list(output.args[0])
 
 
 def _input(name: str) -> object:
@@ -111,12 +126,20 @@ def _input(name: str) -> object:
 def _output(name: str, node: fx.Node) -> object:
     from onnx import TensorProto, helper
 
-    shape = [size if isinstance(size, int) else ("batch", "length")[min(place, 1)] for place, size in enumerate(node.meta["val"].shape)]
+    shape = [
+        size if isinstance(size, int) else ("batch", "length")[min(place, 1)]
+        for place, size in enumerate(node.meta["val"].shape)
+    ]
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 def _metadata(model: Encoder) -> dict[str, str]:
-    described = {"octavo": versions()["octavo"], "model": Path(model.name).name, "head": model.head, "pooling": model.pooling}
+    described = {
+        "octavo": versions()["octavo"],
+        "model": Path(model.name).name,
+        "head": model.head,
+        "pooling": model.pooling,
+    }
     if isinstance(model, QuantizedEncoder):
         described["recipe"] = model.recipe.name
     return described

@@ -15,9 +15,9 @@ _CARRIERS = CARRIER - {"to", "_to_copy", "type_as", "slice", "select", "split", 
 def foldable_factors(module: fx.GraphModule) -> tuple[dict[fx.Node, float], dict[fx.Node, fx.Node]]:
     """Multiplications by a number that can be left out.
 
-    Returns, for each node that takes a factor over (a linear layer, whose weight's scale and bias are multiplied, and the
-    quantizers on the way from it, whose scales are), that factor; and for each multiplication left out, the node that
-    now stands for it.
+    Returns, for each node that takes a factor over (a linear layer, whose weight's scale and bias are
+    multiplied, and the quantizers on the way from it, whose scales are), that factor; and for each
+    multiplication left out, the node that now stands for it.
     """
     factors: dict[fx.Node, float] = {}
     replaced: dict[fx.Node, fx.Node] = {}
@@ -38,13 +38,18 @@ def _constant_factor(node: fx.Node) -> float | None:
     if node.op != "call_function" or operation(node) not in ("mul", "div") or len(node.args) != 2:
         return None
     number = node.args[1]
-    if not isinstance(number, int | float) or isinstance(number, bool) or not math.isfinite(number) or number <= 0:
+    if (
+        not isinstance(number, int | float)
+        or isinstance(number, bool)
+        or not math.isfinite(number)
+        or number <= 0
+    ):
         return None
     return float(number) if operation(node) == "mul" else 1.0 / number
 
 
 def _takers(module: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """A linear layer and the quantizers behind it, found back along a chain in which every value is read once."""
+    """A linear layer and the quantizers behind it, along a chain in which every value is read once."""
     found: list[fx.Node] = []
     while len(node.users) == 1:
         name = operation(node)

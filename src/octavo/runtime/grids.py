@@ -8,12 +8,15 @@ import numpy as np
 from torch import fx
 
 from octavo.errors import CalibrationError, SpecError
-from octavo.graph.flow import CARRIER, MATMUL, operation
 from octavo.graph.quantizer import Quantizer, State
 from octavo.runtime.translate import Translator, Value
 
 SHORT_INTEGERS = 21
 """The operator set that brought 16-bit and 4-bit integers to QuantizeLinear and DequantizeLinear."""
+
+
+INTEGERS = ".q"
+"""What the name of a site's integers ends in."""
 
 
 def quantize_activation(t: Translator, node: fx.Node, quantizer: Quantizer, factor: float) -> Value:
@@ -26,7 +29,7 @@ def quantize_activation(t: Translator, node: fx.Node, quantizer: Quantizer, fact
     zero_point = int(quantizer.zero_point[0])
     dtype = integer_type(quantizer)
     if dtype is np.int8:
-        # x86 multiplies unsigned by signed bytes: the first operand of a product is shifted by 128, the same numbers
+        # kernels multiply unsigned by signed bytes: the same numbers, shifted by 128
         dtype, zero_point = np.uint8, zero_point + 128
     if not fills_its_type(quantizer):
         # QuantizeLinear saturates at the type's bounds; a narrower grid is clipped before it
@@ -34,21 +37,9 @@ def quantize_activation(t: Translator, node: fx.Node, quantizer: Quantizer, fact
         name = t.graph.add("Clip", name, *(t.graph.constant(edge, np.float32) for edge in bounds))
     step = t.graph.constant(scale, np.float32, "scale")
     offset = t.graph.constant(zero_point, dtype, "zero_point")
-    integers = t.graph.add("QuantizeLinear", name, step, offset, name=quantizer.site.name)
+    integers = t.graph.add("QuantizeLinear", name, step, offset, name=quantizer.site.name + INTEGERS)
     floats = t.graph.add("DequantizeLinear", integers, step, offset)
     return Value(name=floats, scale=scale, flat=value.flat)
-
-
-def is_second_operand(node: fx.Node) -> bool:
-    """Whether every product that reads a tensor, directly or through views, has it on the right."""
-    readers = [(user, node) for user in node.users]
-    while readers:
-        reader, read = readers.pop()
-        if operation(reader) in CARRIER:
-            readers += [(user, reader) for user in reader.users]
-        elif operation(reader) not in MATMUL or reader.args[0] is read:
-            return False
-    return True
 
 
 def integer_type(quantizer: Quantizer) -> type[np.integer]:
@@ -66,7 +57,32 @@ def fills_its_type(quantizer: Quantizer) -> bool:
 
 
 def check_quantizers(quantizers: Iterable[Quantizer], opset: int) -> None:
-    """Refuse what cannot be written: no ranges, ranges found at run time, one tensor with many activation scales."""
+    """Refuse what cannot be written: no static ranges, several scales for one activation, short integers."""
+    found = list(quantizers)
+    check_fixed(found)
+    grouped = [q for q in found if q.site.kind == "activation" and q.scale.numel() > 1]
+    if grouped:
+        raise SpecError(
+            f"{_named(grouped)} quantized with several scales per tensor, "
+            "which integer kernels cannot express; split the groups into per-tensor pieces first "
+            "(octavo.split_groups), or use a per-tensor recipe such as int8"
+        )
+    columns = [q for q in found if q.site.kind == "weight" and q.axis not in (None, 0)]
+    if columns:
+        raise SpecError(
+            f"{_named(columns)} quantized with a scale per column, "
+            "which integer kernels cannot express; use per-channel"
+        )
+    short = [q for q in found if q.spec.bits > 8 or (q.site.kind == "weight" and q.spec.bits <= 4)]
+    if short and opset < SHORT_INTEGERS:
+        raise SpecError(
+            f"{_named(short)} stored in {short[0].spec.bits} bits, "
+            f"which needs opset {SHORT_INTEGERS}, got {opset}"
+        )
+
+
+def check_fixed(quantizers: Iterable[Quantizer]) -> None:
+    """Refuse quantizers without static ranges."""
     found = list(quantizers)
     loose = [q for q in found if q.state is not State.FIX]
     if loose:
@@ -74,18 +90,9 @@ def check_quantizers(quantizers: Iterable[Quantizer], opset: int) -> None:
     dynamic = [q for q in found if q.spec.dynamic]
     if dynamic:
         raise SpecError(
-            f"{_named(dynamic)} dynamic; an exported graph holds its ranges: use a recipe with static ranges, such as int8"
+            f"{_named(dynamic)} quantized with ranges found at run time, which a file cannot hold; "
+            "use a recipe with static ranges, such as int8"
         )
-    grouped = [q for q in found if q.site.kind == "activation" and q.scale.numel() > 1]
-    if grouped:
-        raise SpecError(
-            f"{_named(grouped)} quantized with several scales per tensor ({type(grouped[0].spec.granularity).__name__}), "
-            "which integer kernels cannot express; split the groups into per-tensor pieces first "
-            "(octavo.split_groups), or use a per-tensor recipe such as int8"
-        )
-    short = [q for q in found if q.spec.bits > 8 or (q.site.kind == "weight" and q.spec.bits <= 4)]
-    if short and opset < SHORT_INTEGERS:
-        raise SpecError(f"{_named(short)} stored in {short[0].spec.bits} bits, which needs opset {SHORT_INTEGERS}, got {opset}")
 
 
 def _named(quantizers: list[Quantizer]) -> str:

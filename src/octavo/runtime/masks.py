@@ -1,8 +1,9 @@
 """Light attention masks: what a graph computes from the mask, replaced where it is a plain padding mask.
 
-Captured graphs index, compare and expand a mask to (batch, 1, length, length). Most of the time all of that equals
-`where(mask, keep, fill)` of shape (batch, 1, 1, length). Whether it does is found by running the captured operations on
-masks of several shapes and comparing; a mask of another kind (a sliding window, say) is written out as captured.
+Captured graphs index, compare and expand a mask to (batch, 1, length, length). Most of the time all of that
+equals `where(mask, keep, fill)` of shape (batch, 1, 1, length). Whether it does is found by running the
+captured operations on masks of several shapes and comparing; a mask of another kind (a sliding window, say)
+is written out as captured.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ def light_masks(t: Translator) -> dict[fx.Node, Value]:
     if not masks:
         return {}
     cone = _cone(module, masks[0])
-    ends = [n for n in module.graph.nodes if n in cone and n is not masks[0] and any(u not in cone for u in n.users)]
+    ends = [
+        n
+        for n in module.graph.nodes
+        if n in cone and n is not masks[0] and any(u not in cone for u in n.users)
+    ]
     found: dict[fx.Node, Value] = {}
     for node in ends:
         values = _light_values(module, node)
@@ -63,7 +68,8 @@ def _light_values(module: fx.GraphModule, node: fx.Node) -> tuple[Any, Any] | No
             continue
         pair = (result[kept].flatten()[0].item(), result[~kept].flatten()[0].item())
         values = values or pair
-        if values != pair or not torch.equal(result, torch.where(kept, *(torch.tensor(v, dtype=result.dtype) for v in pair))):
+        keep, fill = (torch.tensor(value, dtype=result.dtype) for value in pair)
+        if values != pair or not torch.equal(result, torch.where(kept, keep, fill)):
             return None
     return values
 
@@ -90,7 +96,7 @@ def _evaluate(module: fx.GraphModule, node: fx.Node, mask: Tensor) -> Tensor:
             results[current] = module.get_buffer(str(current.target)).cpu()
         else:
             arguments, options = fx.node.map_arg((current.args, current.kwargs), results.__getitem__)
-            results[current] = current.target(*arguments, **options)  # type: ignore[operator]
+            results[current] = current.target(*arguments, **options)
     found = results[node]
     assert isinstance(found, Tensor)
     return found

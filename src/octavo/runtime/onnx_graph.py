@@ -23,12 +23,14 @@ class OnnxGraph:
     Small constants are shared: asking twice for the same array gives one initializer.
     """
 
-    def __init__(self, opset: int) -> None:
+    def __init__(self, opset: int, reserved: Sequence[str] = ()) -> None:
         self.opset = opset
         self.nodes: list[NodeProto] = []
         self.initializers: dict[str, TensorProto] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
-        self._names: dict[str, int] = {}
+        self._names: dict[str, int] = dict.fromkeys(
+            reserved, 1
+        )  # inputs and outputs keep their names to themselves
 
     def unique(self, name: str) -> str:
         """`name`, or `name_1`, `name_2` … if it was given out before."""
@@ -36,7 +38,9 @@ class OnnxGraph:
         self._names[name] = count + 1
         return self.unique(f"{name}_{count}") if count else name
 
-    def node(self, operator: str, inputs: Sequence[str], name: str = "", outputs: int = 1, **attributes: Any) -> list[str]:
+    def node(
+        self, operator: str, inputs: Sequence[str], name: str = "", outputs: int = 1, **attributes: Any
+    ) -> list[str]:
         """Add a node; the names of its results. Empty input names stand for inputs left out."""
         from onnx import helper
 
@@ -66,7 +70,9 @@ class OnnxGraph:
         from onnx import numpy_helper
 
         label = self.unique(name)
-        self.initializers[label] = numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), label)
+        self.initializers[label] = numpy_helper.from_array(
+            np.ascontiguousarray(array).reshape(array.shape), label
+        )
         return label
 
     def packed_initializer(self, integers: NDArray[Any], bits: int, signed: bool, name: str) -> str:
@@ -85,18 +91,28 @@ class OnnxGraph:
 
     def rename(self, old: str, new: str) -> None:
         """Give a result the name users know it by."""
-        self.node("Identity", [old], new)
+        from onnx import helper
 
-    def model(self, inputs: Sequence[Any], outputs: Sequence[Any], name: str, metadata: dict[str, str]) -> ModelProto:
+        self.nodes.append(helper.make_node("Identity", [old], [new]))
+
+    def model(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], name: str, metadata: dict[str, str]
+    ) -> ModelProto:
         """The model with only those nodes and initializers that its outputs need."""
         from onnx import helper
 
         nodes = self._needed(value.name for value in outputs)
         read = {source for node in nodes for source in node.input}
         graph = helper.make_graph(
-            nodes, name, list(inputs), list(outputs), [t for label, t in self.initializers.items() if label in read]
+            nodes,
+            name,
+            list(inputs),
+            list(outputs),
+            [t for label, t in self.initializers.items() if label in read],
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="octavo")
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="octavo"
+        )
         model.ir_version = IR_VERSIONS[self.opset]
         helper.set_model_props(model, metadata)
         return model

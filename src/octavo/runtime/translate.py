@@ -1,8 +1,9 @@
 """From a captured graph to ONNX, node by node.
 
-One thing is decided here rather than in the operations: a hidden state (batch, length, width) travels *flat*, as
-(batch · length, width), wherever only its rows matter, because runtimes have integer kernels with bias for matrices
-(Gemm) and not for stacks of them.
+One thing is decided here rather than in the operations: a hidden state (batch, length, width) travels *flat*,
+as (batch · length, width), wherever only its rows matter, because runtimes have integer kernels with bias for
+matrices (Gemm) and not for stacks of them. ONNX Runtime also leaves a sum and the norm after it alone then;
+those of stacks it fuses into a kernel that takes ten times as long.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ from octavo.graph.quantizer import Quantizer
 from octavo.runtime.onnx_graph import OnnxGraph
 
 ONNX_TYPES = {
-    torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int16: 5, torch.int32: 6, torch.int64: 7, torch.bool: 9,
+    torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int16: 5, torch.int32: 6, torch.int64: 7,
+    torch.bool: 9,
     torch.float16: 10, torch.float64: 11,
 }  # fmt: skip
-_NUMPY_TYPES = {torch.bool: np.bool_, torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64,
-                torch.int32: np.int32, torch.int16: np.int16, torch.int8: np.int8, torch.uint8: np.uint8}  # fmt: skip
+_NUMPY_TYPES = {
+    torch.bool: np.bool_, torch.float32: np.float32, torch.float64: np.float64, torch.int64: np.int64,
+    torch.int32: np.int32, torch.int16: np.int16, torch.int8: np.int8, torch.uint8: np.uint8,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One tensor of the ONNX graph; flat if its first two axes are one; `scale` if it was just dequantized with one."""
+    """One tensor of the ONNX graph; flat if its first two axes are one; `scale` if just dequantized."""
 
     name: str
     scale: float | None = None
@@ -55,7 +59,7 @@ class Translator:
         self.batch, self.length = (str(size) for size in first.meta["val"].shape)
 
     def run(self, known: dict[fx.Node, Value]) -> list[str]:
-        """Write every node; the float results in order. `known` are nodes that were written by other means."""
+        """Write every node; the results in order. `known` are nodes that were written by other means."""
         from octavo.runtime.operations import TABLE
 
         self.values |= known
@@ -69,21 +73,25 @@ class Translator:
             elif node in self.replaced:
                 self.values[node] = self.values[self.replaced[node]]
             elif operation(node) not in TABLE:
-                raise ModelError(f"the operation {node.target} has no ONNX translation here; export is not possible")
+                raise ModelError(
+                    f"the operation {node.target} has no ONNX translation here; export is not possible"
+                )
             else:
                 self.values[node] = TABLE[operation(node)](self, node)
         output = next(node for node in reversed(self.module.graph.nodes) if node.op == "output")
-        return [self.full(result) for result in output.args[0]]  # type: ignore[union-attr, arg-type]
+        return [self.full(result) for result in output.args[0]]
 
     def _module(self, node: fx.Node) -> None:
         module = self.module.get_submodule(str(node.target))
         source = node.all_input_nodes[0]
-        if isinstance(module, nn.Dropout) or (isinstance(module, Quantizer) and module.site.role in self.left_out):
+        if isinstance(module, nn.Dropout) or (
+            isinstance(module, Quantizer) and module.site.role in self.left_out
+        ):
             self.values[node] = self.value(source)
         elif not isinstance(module, Quantizer):
             raise ModelError(
-                f"{node.name} is an {type(module).__name__}, which has no ONNX translation; export a model of a recipe "
-                "without integer functions"
+                f"{node.name} is an {type(module).__name__}, which has no ONNX translation; "
+                "export a model of a recipe without integer functions"
             )
         elif module.site.kind == "weight":
             self.weights[node] = module
@@ -92,7 +100,7 @@ class Translator:
 
             self.values[node] = quantize_activation(self, source, module, self.factors.get(node, 1.0))
 
-    # -- reading values ----------------------------------------------------------------------------------------------
+    # -- reading values --------------------------------------------------------------------------------------
 
     def value(self, node: fx.Node) -> Value:
         """The value of a node as it stands: perhaps flat, perhaps integers."""
@@ -103,7 +111,7 @@ class Translator:
         return found
 
     def full(self, node: Any, dtype: torch.dtype | None = None) -> str:
-        """The float (or plain integer) tensor of an argument in its own shape; numbers become constants of `dtype`."""
+        """The tensor of an argument in its own shape; numbers become constants of `dtype`."""
         if not isinstance(node, fx.Node):
             return self.graph.constant(node, _NUMPY_TYPES[dtype or torch.get_default_dtype()])
         if not isinstance(node.meta.get("val"), Tensor) and not isinstance(self.values.get(node), list):
@@ -120,7 +128,11 @@ class Translator:
         if value.flat:
             return value
         width = node.meta["val"].shape[-1]
-        return replace(value, flat=True, name=self.once("Reshape", value.name, self.graph.constant([-1, width], np.int64)))
+        return replace(
+            value,
+            flat=True,
+            name=self.once("Reshape", value.name, self.graph.constant([-1, width], np.int64)),
+        )
 
     def unflatten(self, value: Value, node: fx.Node) -> Value:
         """The opposite of `flatten`."""
@@ -167,12 +179,12 @@ class Translator:
         return self._cache[key]
 
     def _cast(self, name: str, found: torch.dtype, wanted: torch.dtype | None) -> str:
-        return name if wanted in (None, found) else self.once("Cast", name, to=ONNX_TYPES[wanted])  # type: ignore[index]
+        return name if wanted in (None, found) else self.once("Cast", name, to=ONNX_TYPES[wanted])
 
-    # -- sizes -------------------------------------------------------------------------------------------------------
+    # -- sizes -----------------------------------------------------------------------------------------------
 
     def size(self, size: Any) -> str:
-        """A size as an int64 tensor of one entry: a number, a symbol of export, or a node that computes one."""
+        """A size as an int64 tensor of one entry: a number, a symbol of export, or a node."""
         if isinstance(size, int):
             return self.graph.constant([size], np.int64)
         symbol = str(size.meta.get("val")) if isinstance(size, fx.Node) else str(size)
@@ -197,7 +209,7 @@ class Translator:
 
     def _expression(self, size: Any) -> str:
         """A symbolic product or sum of batch and length."""
-        import sympy
+        import sympy  # type: ignore[import-untyped]
 
         expression = size.node.expr if hasattr(size, "node") else size
         return self._sympy(expression, {sympy.Symbol(self.batch).name: self.batch, self.length: self.length})
@@ -211,7 +223,9 @@ class Translator:
         operators = {"Add": "Add", "Mul": "Mul"}
         kind = type(expression).__name__
         if kind not in operators:
-            raise ModelError(f"a size of the graph, {expression}, cannot be written as ONNX; export is not possible")
+            raise ModelError(
+                f"a size of the graph, {expression}, cannot be written as ONNX; export is not possible"
+            )
         parts = [self._sympy(part, symbols) for part in expression.args]
         total = parts[0]
         for part in parts[1:]:

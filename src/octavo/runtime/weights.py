@@ -1,4 +1,4 @@
-"""Weights as integers, each stored once: linear layers, embedding tables, and everything else that reads a weight."""
+"""Weights as integers, each stored once: linear layers, embedding tables, and other readers of weights."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _BIAS_LIMIT = 2**30
 def integers_of(t: Translator, node: fx.Node) -> tuple[Quantizer, Tensor]:
     """The quantizer of a weight and its integers, int32, in the weight's own shape."""
     quantizer = t.weights[node]
-    parameter = t.tensor(node.all_input_nodes[0])
-    assert parameter is not None
-    return quantizer, quantizer.integers(parameter.detach())
+    # a constant is on the grid already: what AdaRound or training decided about rounding is kept
+    value = quantizer.constant if quantizer.constant is not None else t.tensor(node.all_input_nodes[0])
+    assert value is not None
+    return quantizer, quantizer.integers(value.detach())
 
 
 def store(t: Translator, quantizer: Quantizer, integers: NDArray[np.int32]) -> str:
-    """An initializer of the narrowest type the format has: 4, 8 or 16 bits; shared layers find it stored already."""
+    """An initializer of 4, 8 or 16 bits; layers that share a weight find it stored already."""
     name = quantizer.site.name
     if name not in t.stored:
         if quantizer.spec.bits <= 4:
@@ -52,31 +53,39 @@ def dequantized_weight(t: Translator, node: fx.Node) -> str:
     """A weight in its own shape, dequantized where it stands: vectors of norms, tables, kernels."""
     quantizer, integers = integers_of(t, node)
     scale, zero_point = grid_along(quantizer, quantizer.axis or 0)
+    if _is_packed_table(quantizer):  # a tied decoder reads it whole
+        floats = _unpack(t, *_packed_table(t, quantizer, integers), quantizer.low)
+        shifted = t.once("Sub", floats, t.graph.constant(zero_point[..., None], np.float32))
+        return t.once("Mul", shifted, t.graph.constant(scale[..., None], np.float32))
     name = store(t, quantizer, integers.cpu().numpy())
     grid = [t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point)]
     axis = {"axis": quantizer.axis} if scale.ndim else {}
     return t.once("DequantizeLinear", name, *grid, **axis)
 
 
-# -- linear layers ---------------------------------------------------------------------------------------------------
+# -- linear layers -------------------------------------------------------------------------------------------
 
 
-def linear_layer(t: Translator, node: fx.Node, source: fx.Node, weight: fx.Node, bias: fx.Node | None) -> Value:
-    """x Wᵀ + b, with W stored transposed (in, out) and the rows of x as a matrix where x is a hidden state."""
+def linear_layer(
+    t: Translator, node: fx.Node, source: fx.Node, weight: fx.Node, bias: fx.Node | None
+) -> Value:
+    """x Wᵀ + b, W stored transposed (in, out), the rows of x as a matrix where x is a hidden state."""
     flat = t.is_hidden_state(source)
     x = t.rows(source) if flat else t.full(source)
     factor = t.factors.get(node, 1.0)
     matrix, scale = _matrix(t, weight, factor)
+    name = t.weights[weight].site.name.removesuffix(".weight") if weight in t.weights else node.name
     if bias is None:
-        return Value(name=t.graph.add("MatMul", x, matrix, name=node.name), flat=flat)
+        return Value(name=t.graph.add("MatMul", x, matrix, name=name), flat=flat)
     offset = t.tensor(bias)
     assert offset is not None
+    label = f"{name}.bias" if weight in t.weights else str(bias.target)
     numbers = (offset.detach().cpu().double() * factor).numpy()
     if flat or source.meta["val"].dim() == 2:
-        name = _bias(t, numbers, t.value(source).scale, scale, str(bias.target))
-        return Value(name=t.graph.add("Gemm", x, matrix, name, name=node.name), flat=flat)
-    name = t.graph.constant(numbers, np.float32, str(bias.target))
-    return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix), name, name=node.name))
+        added = _bias(t, numbers, t.value(source).scale, scale, label)
+        return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
+    added = t.graph.constant(numbers, np.float32, label)
+    return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added))
 
 
 def _matrix(t: Translator, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
@@ -89,7 +98,9 @@ def _matrix(t: Translator, weight: fx.Node, factor: float) -> tuple[str, NDArray
         return t.graph.initializer(array, str(weight.target)), None
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
-    if _is_table(t, quantizer):  # a decoder tied to the token embeddings: stored once, as the table
+    if (
+        quantizer.site.role == "embedding_weight"
+    ):  # a decoder tied to the token embeddings: stored once, as the table
         return t.once("Transpose", t.full(weight), perm=[1, 0]), scale
     scale = (scale * np.float32(factor)).astype(np.float32)
     name = store(t, quantizer, integers.cpu().numpy().T)
@@ -98,14 +109,14 @@ def _matrix(t: Translator, weight: fx.Node, factor: float) -> tuple[str, NDArray
     return t.once("DequantizeLinear", name, *grid, **axis), scale
 
 
-def _is_table(t: Translator, quantizer: Quantizer) -> bool:
-    return quantizer.site.role == "embedding_weight"
-
-
 def _bias(
-    t: Translator, numbers: NDArray[np.float64], step: float | None, scale: NDArray[np.float32] | None, name: str
+    t: Translator,
+    numbers: NDArray[np.float64],
+    step: float | None,
+    scale: NDArray[np.float32] | None,
+    name: str,
 ) -> str:
-    """The bias as int32 on the grid of the accumulator, scale of x times scale of W: integer kernels add it for free."""
+    """The bias as int32 on the grid of the accumulator, scale of x times scale of W: added for free."""
     if step is None or scale is None:
         return t.graph.constant(numbers, np.float32, name)
     grid = np.float32(step) * scale
@@ -113,14 +124,17 @@ def _bias(
     if np.abs(integers).max() > _BIAS_LIMIT:
         return t.graph.constant(numbers, np.float32, name)
     stored = t.graph.constant(integers, np.int32, name)
-    steps = [t.graph.constant(np.float32(step), np.float32, "scale"), t.graph.constant(scale, np.float32, "scale")]
+    steps = [
+        t.graph.constant(np.float32(step), np.float32, "scale"),
+        t.graph.constant(scale, np.float32, "scale"),
+    ]
     # both factors are in the file already; runtimes multiply them once, when they load it
     product = t.once("Mul", *steps) if grid.ndim else t.graph.constant(grid, np.float32, "scale")
     axis = {"axis": 0} if grid.ndim else {}
     return t.once("DequantizeLinear", stored, product, **axis)
 
 
-# -- embedding tables ------------------------------------------------------------------------------------------------
+# -- embedding tables ----------------------------------------------------------------------------------------
 
 
 def gather_rows(t: Translator, weight: fx.Node, indices: str, name: str) -> str:
@@ -129,10 +143,8 @@ def gather_rows(t: Translator, weight: fx.Node, indices: str, name: str) -> str:
         return t.graph.add("Gather", t.full(weight), indices, name=name, axis=0)
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
+    # Cast and Mul, not DequantizeLinear: ONNX Runtime would move that behind the views that follow, and fail
     rows = _integer_rows(t, quantizer, integers, indices)
-    if scale.ndim == 0 and quantizer.spec.bits > 4:
-        grid = [t.graph.constant(scale, np.float32, "scale"), t.graph.constant(zero_point, integer_type(quantizer), "zero_point")]
-        return t.graph.add("DequantizeLinear", rows, *grid, name=name)
     floats = t.graph.add("Cast", rows, to=ONNX_TYPES[torch.float32]) if quantizer.spec.bits > 4 else rows
     step, shift = (_per_row(t, array, indices) for array in (scale, zero_point.astype(np.float32)))
     if zero_point.any():
@@ -147,24 +159,39 @@ def _per_row(t: Translator, array: NDArray[np.float32], indices: str) -> str:
 
 
 def _integer_rows(t: Translator, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
-    """The integers of the rows read; tables of at most 4 bits are stored in bytes and taken apart after reading."""
-    if quantizer.spec.bits > 4:
-        table = store(t, quantizer, integers.cpu().numpy())
-        return t.graph.add("Gather", table, indices, axis=0)
+    """The integers of the rows read; of tables of at most 4 bits, bytes are read and taken apart."""
+    if not _is_packed_table(quantizer):
+        return t.graph.add("Gather", store(t, quantizer, integers.cpu().numpy()), indices, axis=0)
+    table, bits = _packed_table(t, quantizer, integers)
+    return _unpack(t, t.graph.add("Gather", table, indices, axis=0), bits, quantizer.low)
+
+
+def _is_packed_table(quantizer: Quantizer) -> bool:
+    return quantizer.site.role == "embedding_weight" and quantizer.spec.bits <= 4
+
+
+def _packed_table(t: Translator, quantizer: Quantizer, integers: Tensor) -> tuple[str, int]:
+    """A table as bytes, and how many bits a number takes in them."""
     bits = 2 if quantizer.spec.bits == 2 else 4
     if integers.shape[1] % (8 // bits):
         bits = 8
-    packed = _pack_columns((integers - quantizer.low).cpu().numpy(), bits)
-    table = t.stored.setdefault(quantizer.site.name, "") or t.graph.initializer(packed, quantizer.site.name)
-    t.stored[quantizer.site.name] = table
-    byte = t.graph.add("Cast", t.graph.add("Gather", table, indices, axis=0), to=ONNX_TYPES[torch.float32])
-    digits = _digits(t, byte, bits)
-    joined = t.graph.add("Concat", *digits, axis=-1) if len(digits) > 1 else digits[0]
-    return t.graph.add("Add", joined, t.graph.constant(float(quantizer.low), np.float32))
+    name = quantizer.site.name
+    if name not in t.stored:
+        t.stored[name] = t.graph.initializer(
+            _pack_columns((integers - quantizer.low).cpu().numpy(), bits), name
+        )
+    return t.stored[name], bits
+
+
+def _unpack(t: Translator, packed: str, bits: int, low: int) -> str:
+    """Bytes (…, n) as the integers in them, floats (…, n · 8 / bits)."""
+    digits = _digits(t, t.once("Cast", packed, to=ONNX_TYPES[torch.float32]), bits)
+    joined = t.once("Concat", *digits, axis=-1) if len(digits) > 1 else digits[0]
+    return t.once("Add", joined, t.graph.constant(float(low), np.float32))
 
 
 def _pack_columns(integers: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
-    """(rows, width) as bytes (rows, width · bits / 8): byte j holds columns j, j + n, j + 2n … (n bytes per row)."""
+    """(rows, width) as bytes (rows, n), n = width · bits / 8: byte j holds columns j, j + n, j + 2n …"""
     parts = np.split(integers.astype(np.uint8), 8 // bits, axis=1)
     packed = np.zeros_like(parts[0])
     for place, part in enumerate(parts):
@@ -173,7 +200,7 @@ def _pack_columns(integers: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
 
 
 def _digits(t: Translator, byte: str, bits: int) -> list[str]:
-    """The digits of a byte to base 2**bits, lowest first, by division: shifts of bytes are not known to every runtime."""
+    """The digits of a byte to base 2**bits, lowest first, by division: not every runtime shifts bytes."""
     base = t.graph.constant(float(2**bits), np.float32)
     digits = []
     for _ in range(8 // bits - 1):

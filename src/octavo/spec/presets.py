@@ -8,7 +8,7 @@ from pathlib import Path
 
 from octavo.errors import SpecError, did_you_mean
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
-from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup
+from octavo.spec.granularity import Folded, Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.rounding import AdaRound
 from octavo.spec.tensor import TensorSpec
@@ -110,6 +110,24 @@ _IBERT = Recipe(
         Override(roles=("embedding_sum", "embedding_projection"), bits=16, optional=True),
     ),
     integer_functions=True,
+)
+
+_NORM_OUTPUTS = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
+
+_INT8 = Recipe(
+    name="int8",
+    description="static W8A8 for CPUs, what we recommend to deploy; in no table of the paper",
+    placement="linear-inputs",
+    weights=TensorSpec(bits=8, symmetric=True, granularity=PerChannel()),
+    activations=TensorSpec(bits=8, estimator=AllMinMax()),
+    overrides=(
+        Override(roles=("norm_weight",), off=True, optional=True),
+        Override(roles=("embedding_weight",), granularity=PerTensor(), optional=True),
+        Override(sites=_TOKEN_EMBEDDING, granularity=PerChannel(), optional=True),
+        # Signed bytes around zero are what fused attention kernels take.
+        Override(roles=_ATTENTION_OPERANDS, symmetric=True, optional=True),
+        Override(roles=_NORM_OUTPUTS, granularity=Folded(), optional=True),
+    ),
 )
 
 _PRESETS = (
@@ -215,6 +233,7 @@ _PRESETS = (
     _qbert(8),
     _qbert(4),
     _IBERT,
+    _INT8,
 )
 
 PRESETS: dict[str, Recipe] = {preset.name: preset for preset in _PRESETS}

@@ -22,6 +22,7 @@ from octavo.methods.shared import quantize_together
 from octavo.spec import CrossEntropy, MinMax, Recipe, RunningMinMax, recipe_to_dict
 from octavo.tasks.comparison_store import ComparisonStore
 from octavo.tasks.evaluate import compare, score_task
+from octavo.tasks.fidelity import EMBEDDING
 from octavo.tasks.texts import Text
 
 Progress = Callable[[int, int], None]
@@ -190,9 +191,11 @@ def _sizes(model: QuantizedEncoder) -> dict[str, Any]:
 
 
 def _one(value: object) -> Any:
-    """A measure by output as one number, the mean over outputs; None where it is not defined."""
+    """A measure by output as one number: the embedding's, or the mean over outputs; None where undefined."""
     if not isinstance(value, dict):
         return value
+    if EMBEDDING in value:
+        return value[EMBEDDING]
     numbers = [number for number in value.values() if number is not None]
     return sum(numbers) / len(numbers) if numbers else None
 

@@ -12,18 +12,29 @@ from octavo.runtime.operations.table import TABLE, translates
 from octavo.runtime.translate import ONNX_TYPES, Translator, Value
 
 _UNARY = {
-    "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log", "neg": "Neg",
+    "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log",
+    "neg": "Neg",
     "relu": "Relu", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sqrt": "Sqrt", "tanh": "Tanh",
 }  # fmt: skip
-_BINARY = {"mul": "Mul", "div": "Div", "pow": "Pow", "min": "Min", "max": "Max", "minimum": "Min", "maximum": "Max"}
+_BINARY = {
+    "mul": "Mul",
+    "div": "Div",
+    "pow": "Pow",
+    "min": "Min",
+    "max": "Max",
+    "minimum": "Min",
+    "maximum": "Max",
+}
 _COMPARISONS = {"eq": "Equal", "ge": "GreaterOrEqual", "gt": "Greater", "le": "LessOrEqual", "lt": "Less"}
 _LOGIC = {"__and__": "And", "__or__": "Or", "logical_and": "And", "logical_or": "Or", "bitwise_and": "And"}
 
 
-def operands(t: Translator, node: fx.Node, arguments: list[Any], dtype: torch.dtype) -> tuple[list[str], bool]:
+def operands(
+    t: Translator, node: fx.Node, arguments: list[Any], dtype: torch.dtype
+) -> tuple[list[str], bool]:
     """The operands of an elementwise operation as names, and whether they are flat.
 
-    They are flat if one of them travels so and every other one is a number, a vector along the width or flat as well.
+    They are flat if one of them travels so and every other one is a number, a vector along the width or flat.
     """
     nodes = [a for a in arguments if isinstance(a, fx.Node)]
     tensors = [n for n in nodes if isinstance(n.meta.get("val"), Tensor) and n.meta["val"].dim() > 1]
@@ -95,7 +106,7 @@ def _sum(t: Translator, node: fx.Node) -> Value:
 
 @translates("gelu")
 def _gelu(t: Translator, node: fx.Node) -> Value:
-    """GELU, exact or by tanh; before opset 20, which brought the operator, written out: x · ½(1 + erf(x/√2))."""
+    """GELU, exact or by tanh; before opset 20, which brought it, written out: x · ½(1 + erf(x/√2))."""
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
     approximate = str(node.kwargs.get("approximate", "none"))
     if t.graph.opset >= 20:
@@ -109,7 +120,9 @@ def _gelu_written_out(t: Translator, x: str, approximate: str) -> str:
 
     if approximate == "tanh":
         cube = t.graph.add("Mul", t.graph.add("Pow", x, number(3.0)), number(0.044715))
-        inner = t.graph.add("Tanh", t.graph.add("Mul", t.graph.add("Add", x, cube), number(0.7978845608028654)))
+        inner = t.graph.add(
+            "Tanh", t.graph.add("Mul", t.graph.add("Add", x, cube), number(0.7978845608028654))
+        )
     else:
         inner = t.graph.add("Erf", t.graph.add("Div", x, number(1.4142135623730951)))
     return t.graph.add("Mul", t.graph.add("Mul", x, t.graph.add("Add", inner, number(1.0))), number(0.5))
@@ -118,7 +131,9 @@ def _gelu_written_out(t: Translator, x: str, approximate: str) -> str:
 @translates("silu")
 def _silu(t: Translator, node: fx.Node) -> Value:
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
-    return Value(name=t.graph.add("Mul", names[0], t.graph.add("Sigmoid", names[0]), name=node.name), flat=flat)
+    return Value(
+        name=t.graph.add("Mul", names[0], t.graph.add("Sigmoid", names[0]), name=node.name), flat=flat
+    )
 
 
 @translates("rsqrt", "reciprocal")
@@ -142,7 +157,7 @@ def _clamp(t: Translator, node: fx.Node) -> Value:
     return Value(name=name)
 
 
-# -- truth values ----------------------------------------------------------------------------------------------------
+# -- truth values --------------------------------------------------------------------------------------------
 
 
 def _comparison(t: Translator, node: fx.Node) -> Value:
@@ -155,8 +170,9 @@ def _comparison(t: Translator, node: fx.Node) -> Value:
 
 def _common(arguments: Any) -> torch.dtype:
     """The type two operands are compared in."""
-    parts = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
-    dtype = torch.result_type(*(p if isinstance(p, Tensor | int | float) else 0 for p in parts))
+    parts: list[Any] = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
+    left, right = (part if isinstance(part, Tensor | int | float) else 0 for part in parts)
+    dtype = torch.result_type(left, right)
     return torch.int64 if dtype == torch.bool else dtype
 
 
@@ -187,7 +203,7 @@ def _masked_fill(t: Translator, node: fx.Node) -> Value:
     return Value(name=t.graph.add("Where", *names, name=node.name))
 
 
-# -- types -----------------------------------------------------------------------------------------------------------
+# -- types ---------------------------------------------------------------------------------------------------
 
 
 @translates("to", "_to_copy", "type_as", "float", "bool", "long")

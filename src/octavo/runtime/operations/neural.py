@@ -39,18 +39,23 @@ def _embedding(t: Translator, node: fx.Node) -> Value:
 @translates("layer_norm")
 def _layer_norm(t: Translator, node: fx.Node) -> Value:
     source, shape = _node(node.args[0]), list(node.args[1])  # type: ignore[arg-type]
-    weight, bias, epsilon = (*node.args[2:5], *(None, None, 1e-5)[len(node.args) - 2 :])
+    given: list[Any] = [*node.args[2:5], *(None, None, 1e-5)[len(node.args) - 2 :]]
+    weight, bias, epsilon = given[:3]
     flat = t.is_hidden_state(source) and t.value(source).flat and len(shape) == 1
     inputs = [t.rows(source) if flat else t.full(source)]
     inputs.append(t.full(weight) if weight is not None else t.graph.constant(np.ones(shape), np.float32))
     inputs += [t.full(bias)] if bias is not None else []
-    name = t.graph.add("LayerNormalization", *inputs, name=node.name, axis=-len(shape), epsilon=float(str(epsilon)))
+    name = t.graph.add(
+        "LayerNormalization", *inputs, name=node.name, axis=-len(shape), epsilon=float(str(epsilon))
+    )
     return Value(name=name, flat=flat)
 
 
 @translates("softmax")
 def _softmax(t: Translator, node: fx.Node) -> Value:
-    return Value(name=t.graph.add("Softmax", t.full(node.args[0]), name=node.name, axis=int(str(node.args[1]))))
+    return Value(
+        name=t.graph.add("Softmax", t.full(node.args[0]), name=node.name, axis=int(str(node.args[1])))
+    )
 
 
 @translates("conv1d")

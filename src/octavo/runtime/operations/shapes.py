@@ -41,7 +41,9 @@ def _reshape(t: Translator, node: fx.Node) -> Value:
         name = t.graph.add("Reshape", value.name, t.graph.constant([-1, new[-1]], np.int64), name=node.name)
         return replace(value, name=name, flat=True)
     if value.flat:
-        return replace(value, name=t.graph.add("Reshape", value.name, t.shape(new), name=node.name), flat=False)
+        return replace(
+            value, name=t.graph.add("Reshape", value.name, t.shape(new), name=node.name), flat=False
+        )
     constant = _constant_shape(old, new)
     shape = t.graph.constant(constant, np.int64) if constant is not None else t.shape(new)
     return replace(value, name=t.graph.add("Reshape", value.name, shape, name=node.name))
@@ -49,7 +51,11 @@ def _reshape(t: Translator, node: fx.Node) -> Value:
 
 def _joins_heads(old: Sequence[Any], new: Sequence[Any]) -> bool:
     """(batch, length, heads, width) -> (batch, length, heads · width): may become flat at once."""
-    return len(old) == 4 and all(isinstance(size, int) for size in old[2:]) and list(map(str, old[:2])) == list(map(str, new[:2]))
+    return (
+        len(old) == 4
+        and all(isinstance(size, int) for size in old[2:])
+        and list(map(str, old[:2])) == list(map(str, new[:2]))
+    )
 
 
 def _constant_shape(old: Sequence[Any], new: Sequence[Any]) -> list[int] | None:
@@ -118,15 +124,32 @@ def _repeat(t: Translator, node: fx.Node) -> Value:
 
 @translates("slice")
 def _slice(t: Translator, node: fx.Node) -> Value:
-    axis, start, end, step = (*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :])
+    given: list[Any] = [*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :]]
+    axis, start, end, step = given
     size = _source(node).meta["val"].shape[int(str(axis))]
     if start in (0, None) and step == 1 and (end is None or (isinstance(end, int) and end >= _END)):
         return t.value(_source(node))
     if isinstance(end, fx.Node) and str(end.meta["val"]) == str(size) and start in (0, None) and step == 1:
         return t.value(_source(node))
+    if _counts_up(t, node, axis, start, end, step):
+        counted = t.once("Range", t.full(0, torch.int64), _scalar(t, end), t.full(1, torch.int64))
+        return Value(name=t.once("Unsqueeze", counted, t.graph.constant([0], np.int64)))
     stop = _END if end is None or (isinstance(end, int) and end > _END) else end
     bounds = [t.size(v) for v in (start or 0, stop, axis, step)]
     return _carry(t, node, "Slice", *bounds)
+
+
+def _counts_up(t: Translator, node: fx.Node, axis: Any, start: Any, end: Any, step: Any) -> bool:
+    """Whether a slice takes 0, 1, 2 … from a table of positions (1, most), which need not be stored then."""
+    source = _source(node)
+    if source.op != "get_attr" or (axis, start, step) != (1, 0, 1) or not isinstance(end, fx.Node):
+        return False
+    table = t.tensor(source)
+    return (
+        table is not None
+        and table.dim() == 2
+        and torch.equal(table.cpu(), torch.arange(table.shape[1])[None])
+    )
 
 
 @translates("select")
@@ -141,7 +164,9 @@ def _index_select(t: Translator, node: fx.Node) -> Value:
     """Channels in another order, as a split model has them; a flat hidden state stays flat."""
     axis, source = int(str(node.args[1])), _source(node)
     value = t.value(source) if axis == -1 else t.unflatten(t.value(source), source)
-    return replace(value, name=t.graph.add("Gather", value.name, t.full(node.args[2]), name=node.name, axis=axis))
+    return replace(
+        value, name=t.graph.add("Gather", value.name, t.full(node.args[2]), name=node.name, axis=axis)
+    )
 
 
 def _scalar(t: Translator, size: Any) -> str:
@@ -195,7 +220,9 @@ def _pad(t: Translator, node: fx.Node) -> Value:
     for place in range(len(pads) // 2):
         before[rank - 1 - place], after[rank - 1 - place] = pads[2 * place], pads[2 * place + 1]
     fill = t.full(0, dtype)
-    return Value(name=t.graph.add("Pad", t.full(node.args[0]), t.graph.constant(before + after, np.int64), fill))
+    return Value(
+        name=t.graph.add("Pad", t.full(node.args[0]), t.graph.constant(before + after, np.int64), fill)
+    )
 
 
 @translates("sym_size")
@@ -209,7 +236,7 @@ def _sym_size(t: Translator, node: fx.Node) -> Value:
 
 @translates("item")
 def _item(t: Translator, node: fx.Node) -> Value:
-    return t.value(_source(node))
+    return Value(name=t.once("Reshape", t.full(_source(node)), t.graph.constant([1], np.int64)))
 
 
 @translates("scalar_tensor")

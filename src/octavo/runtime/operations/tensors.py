@@ -19,7 +19,9 @@ def _arange(t: Translator, node: fx.Node) -> Value:
     dtype = node.meta["val"].dtype
     numbers = [a for a in node.args if isinstance(a, int | float | fx.Node)]
     start, end, step = {1: (0, *numbers, 1), 2: (*numbers, 1), 3: tuple(numbers)}[len(numbers)]
-    return Value(name=t.graph.add("Range", *(_scalar(t, v, dtype) for v in (start, end, step)), name=node.name))
+    return Value(
+        name=t.graph.add("Range", *(_scalar(t, v, dtype) for v in (start, end, step)), name=node.name)
+    )
 
 
 def _scalar(t: Translator, value: Any, dtype: torch.dtype) -> str:
@@ -28,7 +30,9 @@ def _scalar(t: Translator, value: Any, dtype: torch.dtype) -> str:
     return t.once("Squeeze", t.full(value, dtype), t.graph.constant([0], np.int64))
 
 
-@translates("zeros", "ones", "full", "new_ones", "new_zeros", "full_like", "zeros_like", "ones_like", "new_full")
+@translates(
+    "zeros", "ones", "full", "new_ones", "new_zeros", "full_like", "zeros_like", "ones_like", "new_full"
+)
 def _filled(t: Translator, node: fx.Node) -> Value:
     """A tensor of one number; 0-d tensors are constants."""
     name, dtype = operation(node), node.meta["val"].dtype
@@ -44,7 +48,9 @@ def _filled(t: Translator, node: fx.Node) -> Value:
 @translates("cumsum")
 def _cumsum(t: Translator, node: fx.Node) -> Value:
     axis = t.graph.constant(int(str(node.args[1])), np.int64)
-    return Value(name=t.graph.add("CumSum", t.full(node.args[0], node.meta["val"].dtype), axis, name=node.name))
+    return Value(
+        name=t.graph.add("CumSum", t.full(node.args[0], node.meta["val"].dtype), axis, name=node.name)
+    )
 
 
 @translates("gather")
@@ -60,7 +66,9 @@ def _index(t: Translator, node: fx.Node) -> Value:
     if any(index is None or index.meta["val"].dtype == torch.bool for index in indices):
         raise ModelError("indexing by truth values or by later axes has no ONNX translation here")
     if len(indices) == 1:
-        return Value(name=t.graph.add("Gather", t.full(node.args[0]), t.full(indices[0], torch.int64), axis=0))
+        return Value(
+            name=t.graph.add("Gather", t.full(node.args[0]), t.full(indices[0], torch.int64), axis=0)
+        )
     rest = node.args[0].meta["val"].dim() - len(indices)  # type: ignore[union-attr]
     sizes = [*node.meta["val"].shape]
     shape = t.shape(sizes[: len(sizes) - rest])
@@ -73,7 +81,11 @@ def _index(t: Translator, node: fx.Node) -> Value:
 @translates("mean", "sum")
 def _reduce(t: Translator, node: fx.Node) -> Value:
     given = node.args[1] if len(node.args) > 1 else None
-    axes = [int(str(a)) for a in (given if isinstance(given, list | tuple) else [given])] if given is not None else []
+    axes = (
+        [int(str(a)) for a in (given if isinstance(given, list | tuple) else [given])]
+        if given is not None
+        else []
+    )
     keep = bool(node.args[2]) if len(node.args) > 2 else bool(node.kwargs.get("keepdim", False))
     dtype = node.meta["val"].dtype
     name = "ReduceMean" if operation(node) == "mean" else "ReduceSum"

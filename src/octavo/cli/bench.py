@@ -1,0 +1,148 @@
+"""`octavo bench`: latency, throughput, memory, size and fidelity, side by side."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from octavo.cli.export import Runtime
+from octavo.cli.options import TEXT_FILE, DebugOption, DeviceOption, ForceOption, JsonOption, SeedOption
+from octavo.cli.session import session
+from octavo.errors import DataError
+
+if TYPE_CHECKING:
+    from octavo.runtime.bench import Benchmark, Row
+
+_HELP = """Measure models and exported files against each other.
+
+An artifact is a MODEL as for the other commands, or an ONNX file, which runs in every `--runtime` given (or
+in one, as `FILE@openvino`). A folder that Octavo saved is *simulated*: its latency is not that of a deployed
+model, and the table says so. Artifacts take turns at every shape, so that a busy machine slows all of them
+alike; cosine and agreement are against the first.
+
+Examples:
+
+* `octavo bench demo:minilm minilm-int8.onnx`
+* `octavo bench demo:minilm minilm-int8.onnx minilm-ov.onnx@openvino --lengths 32,128 -o bench`
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the application."""
+    app.command("bench", help=_HELP)(_bench)
+
+
+def _bench(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Models and ONNX files; the first is the reference."),
+    ],
+    runtime: Annotated[
+        list[Runtime] | None,
+        typer.Option(help="Where ONNX files run; may be given twice.", show_default="onnxruntime"),
+    ] = None,
+    batches: Annotated[str, typer.Option(help="Texts a batch.", metavar="N,N")] = "1,32",
+    lengths: Annotated[str, typer.Option(help="Tokens a text.", metavar="N,N")] = "32,128",
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help=f"To compare outputs on: {TEXT_FILE}.", show_default="the demo's texts"
+        ),
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Cores to use.")] = 2,
+    seconds: Annotated[float, typer.Option(min=0.0, help="Time for each artifact at each shape.")] = 2.0,
+    memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure peak memory too.")] = True,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Also write bench.json and bench.svg.", show_default=False
+        ),
+    ] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    seed: SeedOption = 0,
+    device: DeviceOption = "cpu",
+    debug: DebugOption = False,
+) -> None:
+    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
+        from octavo.graph.files import check_output
+        from octavo.runtime.bench import bench
+
+        shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
+        if output is not None:
+            check_output(output, force)
+        with current.progress("Measuring") as progress:
+            found = bench(
+                models,
+                runtimes=[r.value for r in runtime or [Runtime.onnxruntime]],
+                shapes=shapes,
+                texts=_texts(texts),
+                threads=threads,
+                seconds=seconds,
+                memory=memory,
+                progress=progress,
+            )
+        current.show(_table(found))
+        if any(row.kind == "simulated" for row in found.rows):
+            current.show(
+                "Simulated rows round floats to where integers would be; their latency means nothing."
+            )
+        if output is not None:
+            _write(found, output, max(shapes), force)
+        current.result(found.to_dict())
+
+
+def _numbers(option: str, given: str) -> list[int]:
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError as error:
+        raise DataError(f"{option} must be numbers with commas between them, got {given!r}") from error
+
+
+def _texts(file: Path | None) -> list[Any]:
+    from octavo.cli.story import demo_texts
+    from octavo.tasks import read_texts
+
+    return list(demo_texts()[1] if file is None else read_texts(file))
+
+
+def _table(found: Benchmark) -> Table:
+    table = Table(title=f"{found.threads} threads, cosine on {found.texts} texts")
+    columns = ["artifact", "arithmetic", "MB", "peak MB"]
+    columns += [f"ms {timing.batch} x {timing.length}" for timing in found.rows[0].timings]
+    for column in [*columns, "texts/s", "cosine", "least", "agree"]:
+        table.add_column(column, justify="left" if column in columns[:2] else "right")
+    for row in found.rows:
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: Row) -> list[str]:
+    def shown(value: float | None, digits: int) -> str:
+        return "" if value is None else f"{value:.{digits}f}"
+
+    quality = row.quality
+    return [
+        row.name,
+        row.kind,
+        shown(row.megabytes, 1),
+        shown(row.peak_megabytes, 0),
+        *(shown(timing.median_ms, 2) for timing in row.timings),
+        shown(max(timing.texts_per_second for timing in row.timings), 0),
+        shown(quality.mean_cosine if quality else None, 4),
+        shown(quality.least_cosine if quality else None, 4),
+        shown(quality.agreement if quality else None, 3),
+    ]
+
+
+def _write(found: Benchmark, folder: Path, shape: tuple[int, int], force: bool) -> None:
+    from octavo.graph.files import write_folder
+    from octavo.runtime.plot import write_plot
+
+    with write_folder(folder, force) as draft:
+        (draft / "bench.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
+        write_plot(found, draft / "bench.svg", shape)

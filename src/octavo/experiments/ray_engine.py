@@ -1,0 +1,72 @@
+"""The Ray engine: cells as tasks of a cluster, or of a Ray on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from octavo.errors import MissingExtraError, OctavoError
+from octavo.experiments.cell import Cell
+from octavo.experiments.engine import Outcome, attempt
+from octavo.experiments.laboratory import Laboratory, Place
+
+
+class OnRay:
+    """Runs cells as Ray tasks, here or on a cluster whose machines share the results folder and the data."""
+
+    def __init__(self, place: Place, count: int | None = None, address: str | None = None) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtraError("ray", "--engine ray") from error
+        self.ray = ray
+        try:
+            ray.init(address=address, log_to_driver=False, **({} if address else _local(count)))
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise OctavoError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from error
+        resources: dict[str, float] = dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
+        self.slots = int(resources.get("CPU", 1))
+        gpus = resources.get("GPU", 0)
+        share: dict[str, Any] = {"num_gpus": gpus / self.slots} if gpus else {}
+        # a worker that is killed costs only its cell: Ray tries it again elsewhere
+        self.task = ray.remote(num_cpus=1, max_retries=2, **share)(_ray_cell)
+        self.place = place
+        self._running: dict[Any, Cell] = {}
+
+    @property
+    def free(self) -> int:
+        return self.slots - len(self._running)
+
+    def submit(self, cell: Cell, start: Cell | None) -> None:
+        self._running[self.task.remote(self.place, cell, start)] = cell
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        ready, _ = self.ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        return [self._collect(reference) for reference in ready]
+
+    def _collect(self, reference: Any) -> Outcome:
+        cell = self._running.pop(reference)
+        try:
+            score, failure = self.ray.get(reference)
+        except self.ray.exceptions.RayError as error:
+            score, failure = None, f"its worker failed: {str(error).strip().splitlines()[-1]}"
+        return cell, score, failure
+
+    def close(self) -> None:
+        self.ray.shutdown()
+
+
+def _local(count: int | None) -> dict[str, Any]:
+    """Options of a Ray of this machine alone: so many workers, which find the packages of this process."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    return {"num_cpus": count, "runtime_env": {"env_vars": {"PYTHONPATH": paths}}, "include_dashboard": False}
+
+
+_laboratories: dict[Place, Laboratory] = {}  # of a Ray worker, which serves many cells
+
+
+def _ray_cell(place: Place, cell: Cell, start: Cell | None) -> tuple[float | None, str | None]:
+    if place not in _laboratories:
+        _laboratories[place] = Laboratory(place)
+    return attempt(_laboratories[place], cell, start)

@@ -1,0 +1,182 @@
+"""Benchmarks: latency, throughput, memory, size and fidelity of artifacts, side by side in one run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from octavo.errors import DataError, ModelError
+from octavo.runtime.artifacts import Artifact, open_artifact
+from octavo.runtime.footprint import peak_memory
+from octavo.runtime.quality import Quality, measure_quality
+from octavo.versions import versions
+
+Progress = Callable[[int, int], None]
+SHAPES = ((1, 32), (1, 128), (32, 32), (32, 128))
+"""(batch, length) of what is timed."""
+
+_SECONDS = 2.0  # about how long each artifact runs at each shape, so that short runs are repeated more often
+_FEWEST, _MOST = 5, 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How long a batch takes, median and fastest, in milliseconds, and texts per second at the median."""
+
+    batch: int
+    length: int
+    median_ms: float
+    fastest_ms: float
+    repeats: int
+    texts_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """All that was measured of one artifact; `kind` says whether its arithmetic is what one deploys."""
+
+    name: str
+    kind: str
+    runtime: str
+    megabytes: float | None
+    peak_megabytes: float | None
+    timings: tuple[Timing, ...]
+    quality: Quality | None
+
+    def at(self, batch: int, length: int) -> Timing:
+        """The timing of one shape."""
+        return next(timing for timing in self.timings if (timing.batch, timing.length) == (batch, length))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """The rows of one run; fidelity is against the first."""
+
+    rows: tuple[Row, ...]
+    threads: int
+    texts: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self) | {"versions": versions()}
+
+
+def bench(
+    models: Sequence[str],
+    *,
+    runtimes: Sequence[str] = ("onnxruntime",),
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    texts: Sequence[str] = (),
+    threads: int = 2,
+    seconds: float = _SECONDS,
+    memory: bool = True,
+    progress: Progress | None = None,
+) -> Benchmark:
+    """Measure artifacts against each other, taking turns so that a busy machine slows all of them alike.
+
+    Arguments:
+        models: models as `octavo.load` takes them (a folder Octavo saved is *simulated*), or ONNX files.
+        runtimes: what each ONNX file is run in, unless its name ends in `@onnxruntime` or `@openvino`.
+        texts: to compare outputs with those of the first artifact; without them fidelity is left out.
+        threads: cores to use.
+        memory: also run each artifact once in a process of its own and record its peak memory.
+    """
+    import torch
+
+    if not models:
+        raise ModelError("nothing to measure; give at least one model or ONNX file")
+    if any(batch < 1 or length < 2 for batch, length in shapes):
+        raise DataError("a shape needs a batch of at least 1 and a length of at least 2")
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        artifacts = [artifact for given in models for artifact in _opened(given, runtimes, threads)]
+        timings = _time_all([artifact.run for artifact in artifacts], shapes, seconds, progress)
+        qualities = measure_quality(artifacts, texts) if texts else [None] * len(artifacts)
+    finally:
+        torch.set_num_threads(before)
+    peaks = [_peak(artifact, models, shapes, threads) if memory else None for artifact in artifacts]
+    rows = tuple(map(_row, artifacts, peaks, timings, qualities))
+    return Benchmark(rows=rows, threads=threads, texts=len(texts))
+
+
+def _opened(given: str, runtimes: Sequence[str], threads: int) -> list[Artifact]:
+    if not given.endswith(".onnx"):
+        return [open_artifact(given, None, threads)]
+    return [open_artifact(given, runtime, threads) for runtime in runtimes]
+
+
+def _row(artifact: Artifact, peak: float | None, timings: list[Timing], quality: Quality | None) -> Row:
+    return Row(
+        name=artifact.name,
+        kind=artifact.kind,
+        runtime=artifact.runtime,
+        megabytes=None if artifact.size is None else artifact.size / 1e6,
+        peak_megabytes=peak,
+        timings=tuple(timings),
+        quality=quality,
+    )
+
+
+def _peak(
+    artifact: Artifact, models: Sequence[str], shapes: Sequence[tuple[int, int]], threads: int
+) -> float | None:
+    given = next(
+        m
+        for m in models
+        if artifact.name == m or artifact.name.startswith(m.rpartition("/")[2].split("@")[0])
+    )
+    path = given.split("@")[0] if ".onnx" in given else given
+    return peak_memory(path, artifact.runtime, max(shapes), threads)
+
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+def _time_all(
+    runs: Sequence[Callable[..., Any]],
+    shapes: Sequence[tuple[int, int]],
+    seconds: float,
+    progress: Progress | None,
+) -> list[list[Timing]]:
+    """Timings of every run at every shape; runs take turns within a shape."""
+    found: list[list[Timing]] = [[] for _ in runs]
+    for done, (batch, length) in enumerate(shapes):
+        feed = sample(batch, length)
+        slowest = max(_once(run, feed) for run in runs for _ in range(2))  # the second is warm
+        repeats = int(min(max(seconds / max(slowest, 1e-6), _FEWEST), _MOST))
+        times = np.array([[_once(run, feed) for run in runs] for _ in range(repeats)])
+        for place, column in enumerate(times.T):
+            found[place].append(_timing(batch, length, column))
+        if progress is not None:
+            progress(done + 1, len(shapes))
+    return found
+
+
+def _once(run: Callable[..., Any], feed: dict[str, NDArray[Any]]) -> float:
+    start = time.perf_counter()
+    run(feed)
+    return time.perf_counter() - start
+
+
+def _timing(batch: int, length: int, seconds: NDArray[np.float64]) -> Timing:
+    median = float(np.median(seconds))
+    return Timing(
+        batch=batch,
+        length=length,
+        median_ms=median * 1e3,
+        fastest_ms=float(seconds.min()) * 1e3,
+        repeats=len(seconds),
+        texts_per_second=batch / median,
+    )
+
+
+def sample(batch: int, length: int) -> dict[str, NDArray[Any]]:
+    """Token ids without padding, small enough for any vocabulary."""
+    ids = np.tile(np.arange(length, dtype=np.int64) % 16 + 4, (batch, 1))
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}

@@ -1,0 +1,121 @@
+"""Parity: an exported file against the simulation it was made from.
+
+A static 8-bit model rounds some hundred thousand numbers for a text. Where a float differs in its last bit,
+one of them may round the other way, and from there on two runs differ by as much as quantization changes a
+model at all. So `site_parity` asks at every site anew: given what the runtime computed before it, does the simulation
+round to the same integers?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx
+
+from octavo.graph.quantized import QuantizedEncoder
+from octavo.graph.quantizer import Quantizer, State
+from octavo.numerics import dequantize
+from octavo.runtime.artifacts import Artifact, torch_runner
+from octavo.runtime.export import LEFT_OUT
+from octavo.runtime.grids import INTEGERS
+from octavo.runtime.quality import Quality, measure_quality
+from octavo.runtime.session import RuntimeName, feed, open_onnx
+
+_SIGNED_SHIFT = 128  # signed bytes stand in the file as unsigned ones
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiteParity:
+    """How a runtime's integers agree with the simulation's, each site given the values before it.
+
+    Arguments:
+        equal: share of integers that are the same.
+        most_steps: the largest difference of two integers.
+        difference: the largest difference of two outputs.
+    """
+
+    equal: float
+    most_steps: int
+    difference: float
+
+
+def parity(
+    model: QuantizedEncoder, file: str | Path, texts: Sequence[str], runtime: RuntimeName = "onnxruntime"
+) -> Quality:
+    """Cosine and agreement of a file with the simulation, less the quantizers that the file leaves out."""
+    left_out = [q for q in model.quantizers.values() if q.site.role in LEFT_OUT[runtime]]
+    states = [quantizer.state for quantizer in left_out]
+    try:
+        for quantizer in left_out:
+            quantizer.state = State.OFF
+        simulated = Artifact(
+            name="simulation",
+            kind="simulated",
+            runtime="torch",
+            size=None,
+            run=torch_runner(model),
+            encoder=model,
+        )
+        run = open_onnx(file, runtime)
+        exported = Artifact(name=str(file), kind="integer", runtime=runtime, size=None, run=run)
+        found = measure_quality([simulated, exported], texts)[1]
+    finally:
+        for quantizer, state in zip(left_out, states, strict=True):
+            quantizer.state = state
+    assert found is not None
+    return found
+
+
+def site_parity(model: QuantizedEncoder, file: str | Path, batch: Mapping[str, Tensor]) -> SiteParity:
+    """Compare a file in ONNX Runtime with the simulation site by site on one batch of token ids."""
+    results = _with_integers(Path(file), {name: tensor.numpy() for name, tensor in batch.items()})
+    forced = _Forced(model, results)
+    with torch.no_grad():
+        outputs = forced.run(*model.arguments(batch))
+    pairs = zip(model.output_names, outputs, strict=True)
+    difference = max(float(np.abs(tensor.numpy() - results[name]).max()) for name, tensor in pairs)
+    return SiteParity(equal=forced.same / forced.count, most_steps=forced.most, difference=difference)
+
+
+def _with_integers(file: Path, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Run a file with the integers of every site as further outputs."""
+    import onnx
+    import onnxruntime
+
+    model = onnx.load(str(file))
+    sites = [name for node in model.graph.node for name in node.output if name.endswith(INTEGERS)]
+    model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in sites)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    names = [value.name for value in session.get_outputs()]
+    inputs = tuple(value.name for value in session.get_inputs())
+    return dict(zip(names, session.run(names, feed(batch, inputs)), strict=True))
+
+
+class _Forced(fx.Interpreter):
+    """The simulation with every activation compared with, then replaced by, the runtime's."""
+
+    def __init__(self, model: QuantizedEncoder, results: Mapping[str, NDArray[Any]]) -> None:
+        super().__init__(model.graph)
+        self.results = results
+        self.count, self.same, self.most = 0, 0, 0
+
+    def call_module(self, target: Any, args: Any, kwargs: Any) -> Any:
+        module = self.module.get_submodule(str(target))
+        if not isinstance(module, Quantizer) or module.site.kind != "activation":
+            return super().call_module(target, args, kwargs)
+        found = self.results[module.site.name + INTEGERS]
+        shift = _SIGNED_SHIFT if module.low < 0 and found.dtype == np.uint8 else 0
+        theirs = torch.from_numpy(found.astype(np.int32) - shift).reshape(args[0].shape)
+        difference = (module.integers(args[0]) - theirs).abs()
+        self.count += difference.numel()
+        self.same += int((difference == 0).sum())
+        self.most = max(self.most, int(difference.max()))
+        return dequantize(theirs, *module.per_channel(args[0].dim()))

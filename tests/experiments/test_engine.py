@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from octavo.experiments.engine import InProcess, Workers
+from octavo.experiments.grid import GridRun, grid_cells
+from octavo.experiments.laboratory import Place
+from octavo.experiments.reproduce import Selection, open_store, plan
+from octavo.experiments.settings import Settings
+from octavo.experiments.store import Store
+from octavo.experiments.table import load_table
+
+SETTINGS = Settings(
+    name="test",
+    finetune={"mrpc": {"learning_rate": 3e-3, "batch_size": 16, "epochs": 2}},
+    train={"default": {"mrpc": {"learning_rate": 1e-3, "batch_size": 16, "epochs": 1}}},
+    calibration={"default": (1, 2)},
+)
+ROWS = ("fp32", "w8a8", "w8a8-qat")
+
+
+@pytest.fixture
+def place(tiny_glue: Path, tiny_model: str, tmp_path: Path) -> Place:
+    return Place(model=tiny_model, data=str(tiny_glue), output=str(tmp_path / "results"), device="cpu")
+
+
+def small(place: Place):  # type: ignore[no-untyped-def]
+    open_store(place, SETTINGS)
+    found = plan([load_table("main")], Selection(rows=ROWS, seeds=(0,)), SETTINGS, place)
+    return [cell for cell in found if cell.seed == 0]
+
+
+def test_a_grid_in_this_process(place: Place) -> None:
+    cells = small(place)
+    assert [cell.row for cell in cells] == ["fp32", "w8a8", "w8a8-qat"]
+    assert GridRun(place, cells, InProcess(place)).run() == {}
+    store = Store(Path(place.output))
+    for cell in cells:
+        result = store.get(cell)
+        assert result is not None
+        assert result["data"]["train"] | {"sha256": ""} == {
+            "examples": 48, "full": 3668, "partial": True, "skipped": 0, "sha256": "",
+        }  # fmt: skip
+        assert "--row" in result["command"] and result["versions"]["torch"] and result["hardware"]["cores"]
+        assert 0 <= result["score"] <= 100
+
+
+def test_a_cell_that_fails_is_reported(place: Place) -> None:
+    cells = small(place)
+    (Path(place.data or "") / "MRPC" / "dev.tsv").rename(Path(place.data or "") / "MRPC" / "gone.tsv")
+    try:
+        failed = GridRun(place, cells, InProcess(place)).run()
+    finally:
+        (Path(place.data or "") / "MRPC" / "gone.tsv").rename(Path(place.data or "") / "MRPC" / "dev.tsv")
+    assert "dev.tsv, which does not exist" in failed[cells[0].path]
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_results_and_survive_a_kill(place: Place, tmp_path: Path) -> None:
+    cells = small(place)
+    GridRun(place, cells, InProcess(place)).run()
+    other = Place(model=place.model, data=place.data, output=str(tmp_path / "other"), device="cpu")
+    open_store(other, SETTINGS)
+    engine = Workers(other, 2)
+    for worker in engine.workers[:1]:
+        assert worker.process.pid is not None
+        os.kill(worker.process.pid, signal.SIGKILL)
+    assert GridRun(other, cells, engine).run() == {}
+    for cell in cells:
+        first, second = Store(Path(place.output)).get(cell), Store(Path(other.output)).get(cell)
+        assert first is not None and second is not None
+        assert first["score"] == second["score"]
+
+
+def test_cells_of_a_grid_have_places_of_their_own() -> None:
+    cells = grid_cells([load_table("overview")], ["mrpc", "stsb"], SETTINGS, 2)
+    assert len({cell.path for cell in cells}) == len(cells)

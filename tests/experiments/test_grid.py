@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from octavo.errors import OutputError
+from octavo.experiments.cell import Cell
+from octavo.experiments.engine import Outcome
+from octavo.experiments.grid import GridRun, choose_start, cost, float_cells, grid_cells
+from octavo.experiments.laboratory import Place
+from octavo.experiments.render import render_details, render_figure, render_table
+from octavo.experiments.settings import Settings
+from octavo.experiments.store import Store
+from octavo.experiments.summary import summarize
+from octavo.experiments.table import Table, load_table
+
+SETTINGS = Settings(name="test", finetune={"mrpc": {"learning_rate": [1e-4, 2e-4]}})
+
+
+class FakeEngine:
+    """Scores every cell at once by a rule; the cells in `broken` fail."""
+
+    def __init__(self, place: Place, slots: int = 3, broken: tuple[str, ...] = ()) -> None:
+        self.place, self.slots, self.broken = place, slots, broken
+        self.store = Store(Path(place.output))
+        self.queue: list[tuple[Cell, Cell | None]] = []
+        self.done: list[tuple[Cell, Cell | None]] = []
+        self.closed = False
+
+    @property
+    def free(self) -> int:
+        return self.slots - len(self.queue)
+
+    def submit(self, cell: Cell, start: Cell | None) -> None:
+        self.queue.append((cell, start))
+
+    def wait(self, seconds: float) -> list[Outcome]:
+        cell, start = self.queue.pop(0)
+        if cell.row in self.broken:
+            return [(cell, None, "it broke")]
+        self.done.append((cell, start))
+        score = self.score(cell)
+        if cell.method == "finetune":
+            self.place.checkpoint(cell).parent.mkdir(parents=True, exist_ok=True)
+            self.place.checkpoint(cell).write_bytes(b"")
+        data = {"train": {"partial": True}, "dev": {"partial": False}}
+        self.store.put(cell, {"score": score, "data": data})
+        return [(cell, score, None)]
+
+    @staticmethod
+    def score(cell: Cell) -> float:
+        rate = cell.hyper.learning_rate if cell.hyper is not None else 0.0
+        return 80.0 + cell.seed + (5.0 if rate == 2e-4 else 0.0) - (3.0 if cell.method == "quantize" else 0.0)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(model="m", data=None, output=str(tmp_path / "results"), device="cpu")
+
+
+def main_table() -> Table:
+    return load_table("main")
+
+
+def cells(task: str = "mrpc") -> list[Cell]:
+    return grid_cells([main_table()], [task], SETTINGS, layers=2)
+
+
+def test_cells_of_a_table_with_their_seeds() -> None:
+    found = cells()
+    count = {row: sum(cell.row == row for cell in found) for row in ("fp32", "w8a8", "w8a8-qat")}
+    assert count == {"fp32": 10, "w8a8": 5, "w8a8-qat": 3}
+    assert len({cell.path for cell in found}) == len(found)
+
+
+def test_quantization_starts_from_the_median_seed_of_the_best_setting(place: Place) -> None:
+    engine = FakeEngine(place)
+    assert GridRun(place, cells(), engine).run() == {}
+    starts = {start.path for cell, start in engine.done if start is not None}
+    assert starts == {"mrpc/fp32/lr0.0002-bs8-e3-seed-2.json"}
+    assert engine.closed
+    methods = [cell.method for cell, _ in engine.done]
+    assert methods[:10] == ["finetune"] * 10
+
+
+def test_a_rerun_does_only_what_is_missing(place: Place) -> None:
+    GridRun(place, cells(), FakeEngine(place)).run()
+    removed = next(cell for cell in cells() if cell.row == "w8a8")
+    (Path(place.output) / removed.path).unlink()
+    engine = FakeEngine(place)
+    GridRun(place, cells(), engine).run()
+    assert [cell.path for cell, _ in engine.done] == [removed.path]
+
+
+def test_parameters_that_are_gone_are_made_anew(place: Place) -> None:
+    GridRun(place, cells(), FakeEngine(place)).run()
+    start = choose_start(Store(Path(place.output)), "mrpc", float_cells("mrpc", SETTINGS))
+    assert start is not None
+    place.checkpoint(start).unlink()
+    removed = next(cell for cell in cells() if cell.row == "w8a8")
+    (Path(place.output) / removed.path).write_text("damaged", encoding="utf-8")
+    engine = FakeEngine(place)
+    GridRun(place, cells(), engine).run()
+    assert [cell.path for cell, _ in engine.done] == [start.path, removed.path]
+
+
+def test_a_failed_cell_costs_only_itself(place: Place) -> None:
+    engine = FakeEngine(place, broken=("w8a8-qat",))
+    failed = GridRun(place, cells(), engine).run()
+    assert len(failed) == 3 and set(failed.values()) == {"it broke"}
+    assert len(engine.done) == len(cells()) - 3
+
+
+def test_without_a_start_nothing_is_quantized(place: Place) -> None:
+    failed = GridRun(place, cells(), FakeEngine(place, broken=("fp32",))).run()
+    assert failed["mrpc/w8a8/seed-0.json"] == "there is no fine-tuned model to start from"
+
+
+def test_time_over_leaves_the_rest_for_later(place: Place) -> None:
+    engine = FakeEngine(place)
+    GridRun(place, cells(), engine).run(stop_after=0.0)
+    assert engine.done == [] and engine.closed
+
+
+def test_long_trainings_go_first() -> None:
+    found = sorted(grid_cells([main_table()], ["sst2", "mrpc"], SETTINGS, 2), key=cost, reverse=True)
+    assert found[0].path.startswith("sst2/fp32")
+    assert [cell.method for cell in found].index("quantize") > 10
+
+
+def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
+    store = Store(tmp_path / "results")
+    store.open({"model": "a"})
+    store.open({"model": "a"})
+    with pytest.raises(
+        OutputError, match=r"holds results with another model \(a, now b\); choose another folder"
+    ):
+        store.open({"model": "b"})
+    with pytest.raises(OutputError, match="holds other files"):
+        (tmp_path / "other").mkdir()
+        (tmp_path / "other" / "thesis.txt").write_text("mine", encoding="utf-8")
+        Store(tmp_path / "other").open({"model": "a"})
+    with pytest.raises(OutputError, match="is no results folder"):
+        Store(tmp_path / "other").about()
+
+
+def test_a_result_of_another_recipe_is_not_taken(place: Place) -> None:
+    GridRun(place, cells(), FakeEngine(place)).run()
+    cell = next(cell for cell in cells() if cell.row == "w8a8")
+    file = Path(place.output) / cell.path
+    data = json.loads(file.read_text(encoding="utf-8"))
+    data["cell"]["recipe"]["weights"]["bits"] = 4
+    file.write_text(json.dumps(data), encoding="utf-8")
+    assert Store(Path(place.output)).get(cell) is None
+
+
+def test_tables_show_ours_beside_the_papers(place: Place) -> None:
+    GridRun(place, cells(), FakeEngine(place)).run()
+    scores = summarize(Store(Path(place.output)).all())
+    text = render_table(main_table(), scores)
+    assert "| FP32 | 87.00 (88.36) | 87.00 (88.36) |  |" in text
+    assert "| W8A8 PTQ | 79.00 (88.53) | 79.00 (88.53) | -8.00 (+0.17) |" in text
+    assert "| fp32 | MRPC* | 87.00 | 85.00 | 89.00 | 5 | 0.0002 | 8 | 3 |" in render_details(scores)
+    figure = render_figure(main_table(), scores)
+    assert figure.startswith("<svg") and "-8.00" in figure and "&amp;" not in figure
+
+
+def test_a_table_without_results_says_so() -> None:
+    assert "No results yet" in render_table(main_table(), {})
+
+
+def test_the_page_of_results_is_what_the_results_say() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "results.md").read_text(encoding="utf-8")
+    scores = summarize(Store(root / "results" / "minilm").all())
+    assert render_table(load_table("overview"), scores) in page
+    assert render_details(scores) in page
+    figure = (root / "docs" / "results-overview.svg").read_text(encoding="utf-8")
+    assert figure == render_figure(load_table("overview"), scores)

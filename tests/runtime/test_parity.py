@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from octavo.graph import QuantizedEncoder
+from octavo.runtime.parity import parity, site_parity
+from tests.runtime.conftest import TEXTS
+
+
+def test_the_runtime_rounds_to_the_integers_of_the_simulation(
+    tiny_int8: QuantizedEncoder, tiny_file: Path
+) -> None:
+    batch = next(iter(tiny_int8.batches(list(TEXTS))))[1]
+    found = site_parity(tiny_int8, tiny_file, batch)
+    assert found.equal > 0.999 and found.most_steps <= 1 and found.difference < 1e-3
+
+
+def test_embeddings_agree(tiny_int8: QuantizedEncoder, tiny_file: Path) -> None:
+    assert parity(tiny_int8, tiny_file, TEXTS).least_cosine > 0.9995
