@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -62,3 +63,12 @@ def test_links_between_pages_lead_somewhere() -> None:
             assert (page.parent / target).exists(), (
                 f"{page.relative_to(ROOT)} points to {target}, which is not there"
             )
+
+
+def test_the_table_of_the_readme_is_what_was_measured() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    rows = {line.split("|")[1].strip(" `"): line for line in lines if re.match(r"\| (FP32|`w)", line)}
+    found = json.loads((ROOT / "results" / "demo.json").read_text(encoding="utf-8"))["rows"]
+    assert [name.lower() for name in rows] == [row["recipe"] for row in found]
+    for row, line in zip(found, rows.values(), strict=True):
+        assert f"| {row['score']:.2f} | {row.get('cosine_mean', 1):.3f} |" in line

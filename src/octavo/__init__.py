@@ -15,6 +15,7 @@ from octavo.errors import OctavoWarning as OctavoWarning
 from octavo.spec import AdaRound as AdaRound
 from octavo.spec import AllMinMax as AllMinMax
 from octavo.spec import CrossEntropy as CrossEntropy
+from octavo.spec import Folded as Folded
 from octavo.spec import MinMax as MinMax
 from octavo.spec import Mse as Mse
 from octavo.spec import Nearest as Nearest
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from octavo.methods.hyperparameters import Hyperparameters as Hyperparameters
     from octavo.methods.labelled import tokenize_labelled as tokenize_labelled
     from octavo.methods.qat import qat as qat
+    from octavo.runtime.export import export_onnx as export_onnx
     from octavo.tasks.evaluate import evaluate as evaluate
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
@@ -67,6 +69,7 @@ _LAZY = {
     "tokenize_labelled": "octavo.methods.labelled",
     "qat": "octavo.methods.qat",
     "evaluate": "octavo.tasks.evaluate",
+    "export_onnx": "octavo.runtime.export",
 }
 
 

@@ -265,7 +265,7 @@ def test_a_failure_leaves_everything_as_it_was(
         (lambda m: m.pop("recipe"), "do not fit together .*recipe.* is missing"),
         (lambda m: m["recipe"].update(bitz=3), "do not fit together .*bitz"),
         (lambda m: m.update(head="poetry"), "names the head 'poetry', unknown to this Octavo"),
-        (lambda m: m.update(transforms=["fold"]), "names the transform 'fold', unknown to this Octavo"),
+        (lambda m: m.update(transforms=["melt"]), "names the transform 'melt', unknown to this Octavo"),
         (
             lambda m: m["weight_sites"].pop(0),
             r"the weight sites found now differ from those saved \(at embeddings.token",

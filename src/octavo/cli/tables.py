@@ -20,7 +20,7 @@ _HELP = """Render the results in a folder as Markdown tables beside the paper's 
 
 Each number is the median over seeds; where several hyper-parameters were tried, of the best of them. The
 paper's number stands in brackets, and its means are over the same tasks. With -o, tables go to a file and a
-figure beside it; in a file with the marks `<!-- tables -->` and `<!-- end of tables -->` they go between them.
+figure beside it; in a file with the marks `<!-- tables -->` and `<!-- end of tables -->`, between these.
 
 Examples:
 

@@ -37,7 +37,14 @@ def qat(
         score: a function of the model, asked after every epoch.
     """
     check_trainable(encoder, data)
-    model = prepare(encoder, recipe, calibration=calibration, batch_size=batch_size, seed=seed)
+    model = prepare(
+        encoder,
+        recipe,
+        calibration=calibration,
+        batch_size=batch_size,
+        seed=seed,
+        max_length=hyper.max_length,
+    )
     result = continue_training(model, data, hyper, seed=seed, score=_bound(score, model), running=running)
     finish(model)
     return model, result
@@ -50,9 +57,12 @@ def prepare(
     calibration: Calibration | None = None,
     batch_size: int = 1,
     seed: int = 0,
+    max_length: int | None = None,
 ) -> QuantizedEncoder:
     """Return a calibrated model with parameters of its own whose quantizers pass gradients."""
-    model = quantize(own_copy(encoder), recipe, calibration, batch_size=batch_size, seed=seed)
+    model = quantize(
+        own_copy(encoder), recipe, calibration, batch_size=batch_size, seed=seed, max_length=max_length
+    )
     begin(model, recipe.training)
     return model
 

@@ -15,6 +15,7 @@ def peak_memory(given: str, runtime: str, shape: tuple[int, int], threads: int) 
     request = json.dumps({"given": given, "runtime": runtime, "shape": shape, "threads": threads})
     done = subprocess.run(
         [sys.executable, "-m", "octavo.runtime.footprint", request],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         check=False,

@@ -2,8 +2,8 @@
 
 A static 8-bit model rounds some hundred thousand numbers for a text. Where a float differs in its last bit,
 one of them may round the other way, and from there on two runs differ by as much as quantization changes a
-model at all. So `site_parity` asks at every site anew: given what the runtime computed before it, does the simulation
-round to the same integers?
+model at all. So `site_parity` asks at every site anew: given what the runtime computed before it, does the
+simulation round to the same integers?
 """
 
 from __future__ import annotations

@@ -59,6 +59,17 @@ def _gather(t: Translator, node: fx.Node) -> Value:
     return Value(name=t.graph.add("GatherElements", *names, name=node.name, axis=int(str(node.args[1]))))
 
 
+@translates("index_select")
+def _index_select(t: Translator, node: fx.Node) -> Value:
+    """Channels in another order, which rows allow as well as stacks."""
+    source, axis = node.args[0], int(str(node.args[1]))
+    assert isinstance(source, fx.Node)
+    flat = t.is_hidden_state(source) and t.value(source).flat and axis in (-1, 2)
+    name = t.rows(source) if flat else t.full(source)
+    order = t.full(node.args[2], torch.int64)
+    return Value(name=t.graph.add("Gather", name, order, name=node.name, axis=-1 if flat else axis), flat=flat)
+
+
 @translates("index")
 def _index(t: Translator, node: fx.Node) -> Value:
     """x[i, j, …] with index tensors for the leading axes, broadcast against each other."""
