@@ -1,8 +1,8 @@
 """Octavo quantizes transformer encoders to 8 bits and below.
 
-    >>> import octavo
-    >>> encoder = octavo.load("demo:minilm")
-    >>> model = octavo.quantize(encoder, octavo.recipe("w8a8-mp"), calibration=texts)
+>>> import octavo
+>>> encoder = octavo.load("demo:minilm")
+>>> model = octavo.quantize(encoder, octavo.recipe("w8a8-mp"), calibration=texts)
 """
 
 from __future__ import annotations

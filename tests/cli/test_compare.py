@@ -50,9 +50,7 @@ def test_a_stopped_comparison_goes_on(run: Run, tiny: Path, texts: Path, tmp_pat
 def test_a_folder_of_other_texts_is_refused(run: Run, tiny: Path, texts: Path, tmp_path: Path) -> None:
     folder = tmp_path / "results"
     rows(run, tiny, "--recipes", "w4a32", "--calibration", texts, "-o", folder)
-    message = refused(
-        run, tiny, "--recipes", "w4a32", "--calibration", texts, "--limit", 2, "-o", folder
-    )
+    message = refused(run, tiny, "--recipes", "w4a32", "--calibration", texts, "--limit", 2, "-o", folder)
     assert "holds a comparison with another calibration" in message and "give another folder" in message
 
 

@@ -53,18 +53,14 @@ def test_it_changes_outputs_less_than_rounding_to_nearest(bert: Encoder, rounded
     assert output_error(rounded, bert) < 0.7 * output_error(nearest, bert)
 
 
-def test_saved_integers_are_the_chosen_ones(
-    bert: Encoder, rounded: QuantizedEncoder, tmp_path: Path
-) -> None:
+def test_saved_integers_are_the_chosen_ones(bert: Encoder, rounded: QuantizedEncoder, tmp_path: Path) -> None:
     model = rounded
     batch = families.batch((3, 9))
     model.save(tmp_path / "saved")
     assert torch.equal(load(tmp_path / "saved")(batch)["logits"], model(batch)["logits"])
     nearest = quantize(bert, recipe("w4a32"))
     site = next(site for site in model.weight_sites if site.name == "layers.0.query.weight")
-    chosen, plain = (
-        each.quantizers[site.name].integers(each.parameter(site)) for each in (model, nearest)
-    )
+    chosen, plain = (each.quantizers[site.name].integers(each.parameter(site)) for each in (model, nearest))
     assert int((chosen - plain).abs().max()) == 1
 
 

@@ -67,7 +67,8 @@ def _index_select(t: Translator, node: fx.Node) -> Value:
     flat = t.is_hidden_state(source) and t.value(source).flat and axis in (-1, 2)
     name = t.rows(source) if flat else t.full(source)
     order = t.full(node.args[2], torch.int64)
-    return Value(name=t.graph.add("Gather", name, order, name=node.name, axis=-1 if flat else axis), flat=flat)
+    picked = t.graph.add("Gather", name, order, name=node.name, axis=-1 if flat else axis)
+    return Value(name=picked, flat=flat)
 
 
 @translates("index")
