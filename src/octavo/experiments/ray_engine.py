@@ -20,12 +20,12 @@ class OnRay:
             import ray
         except ImportError as error:
             raise MissingExtraError("ray", "--engine ray") from error
-        self.ray = ray
+        self.ray: Any = ray  # parts of Ray have no types
         try:
             ray.init(address=address, log_to_driver=False, **({} if address else _local(count)))
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise OctavoError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from error
-        resources: dict[str, float] = dict(ray.cluster_resources())  # type: ignore[no-untyped-call]
+        resources: dict[str, float] = dict(self.ray.cluster_resources())
         self.slots = int(resources.get("CPU", 1))
         gpus = resources.get("GPU", 0)
         share: dict[str, Any] = {"num_gpus": gpus / self.slots} if gpus else {}
