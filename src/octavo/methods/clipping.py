@@ -45,7 +45,10 @@ def watch_channels(quantizers: Mapping[str, Quantizer]) -> Iterator[dict[str, Al
         name: AllMinMax(torch.arange(q.site.width or 0, device=q.index.device))
         for name, q in quantizers.items()
     }
-    hooks = [q.register_forward_pre_hook(_observer(extremes[name])) for name, q in quantizers.items()]
+    hooks = [
+        q.register_forward_pre_hook(_observer(extremes[name], q.site.channel_axis))
+        for name, q in quantizers.items()
+    ]
     try:
         yield extremes
     finally:
@@ -53,8 +56,8 @@ def watch_channels(quantizers: Mapping[str, Quantizer]) -> Iterator[dict[str, Al
             hook.remove()
 
 
-def _observer(estimator: AllMinMax) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-    return lambda _, inputs: estimator.observe(by_channel(inputs[0], -1))
+def _observer(estimator: AllMinMax, axis: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    return lambda _, inputs: estimator.observe(by_channel(inputs[0], axis))
 
 
 def find_clipped(model: QuantizedEncoder, extremes: Mapping[str, AllMinMax]) -> list[Clipped]:
