@@ -51,7 +51,7 @@ def _measure(request: str) -> float:
 
 
 def _peak() -> float:
-    # Linux hands ru_maxrss on from the process that forked this one; the high-water mark below begins anew at exec
+    # Linux hands ru_maxrss on from the process that forked this one; the mark below begins anew at exec
     status = Path("/proc/self/status")
     if status.is_file():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
