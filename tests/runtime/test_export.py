@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -46,8 +47,6 @@ def test_a_float_model_is_the_same_in_onnxruntime(tiny_encoder: Encoder, tmp_pat
 def test_every_static_preset_agrees_with_its_simulation(
     name: str, tiny_encoder: Encoder, tmp_path: Path
 ) -> None:
-    if name.startswith("qbert"):
-        pytest.skip("its activations are dynamic")
     model = octavo.quantize(tiny_encoder, octavo.recipe(name), calibration=list(TEXTS))
     path = export_onnx(model, tmp_path / "model.onnx")
     found = torch.from_numpy(outputs(path, model)["last_hidden_state"])
@@ -108,8 +107,12 @@ def test_no_file_points_to_data_outside_itself(tiny_file: Path) -> None:
 
 
 def test_openvino_leaves_queries_and_keys_in_float(tiny_int8: QuantizedEncoder) -> None:
-    both = [len(onnx_model(tiny_int8, runtime=name).graph.node) for name in ("onnxruntime", "openvino")]
-    assert both[0] - both[1] == 2 * 2 * 2  # a pair for queries and one for keys in each of two layers
+    def quantized(runtime: Any) -> set[str]:
+        nodes = onnx_model(tiny_int8, runtime=runtime).graph.node
+        return {node.output[0].removesuffix(".q") for node in nodes if node.op_type == "QuantizeLinear"}
+
+    left_out = quantized("onnxruntime") - quantized("openvino")
+    assert left_out == {f"layers.{layer}.{role}" for layer in (0, 1) for role in ("query", "key")}
 
 
 # -- what is refused ---------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ def _translate(model: Encoder, graph: OnnxGraph, runtime: Runtime) -> list[str]:
     translator.factors = factors
     translator.replaced = replaced
     translator.left_out = LEFT_OUT[runtime]
+    translator.flattens = runtime == "onnxruntime"
     known: dict[fx.Node, Value] = light_masks(translator)
     return translator.run(known)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Container
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from octavo.errors import ModelError
 from octavo.runtime.session import require
 
 if TYPE_CHECKING:
-    from onnx import NodeProto
+    from onnx import GraphProto, NodeProto
 
 _PRODUCTS = frozenset({"Gemm", "MatMul", "Conv"})
 # What ONNX Runtime calls its integer kernels, and the float ones that a product may end in instead.
@@ -46,6 +47,11 @@ class IntegerReport:
 def check_integers(path: str | Path, runtime: str = "onnxruntime") -> IntegerReport:
     """Report on integer kernels; a linear layer that is quantized and still runs in float is an error."""
     report = integer_report(path, runtime)
+    if runtime == "onnxruntime" and report.kernels < report.products and not report.floats:
+        raise ModelError(
+            f"{Path(path).name}: {report.products} products are quantized, but onnxruntime has only "
+            f"{report.kernels} integer kernels for them; export with another recipe or runtime"
+        )
     if report.floats:
         shown = ", ".join(report.floats[:3]) + (
             f" and {len(report.floats) - 3} more" if len(report.floats) > 3 else ""
@@ -62,7 +68,7 @@ def integer_report(path: str | Path, runtime: str = "onnxruntime") -> IntegerRep
     require(runtime)
     wanted = quantized_products(path)
     if runtime == "onnxruntime":
-        kernels, floats = _onnxruntime_kernels(Path(path), set(wanted))
+        kernels, floats = _onnxruntime_kernels(Path(path))
     else:
         # it fuses attention products into one kernel that has no name of theirs; linear layers stand alone
         kernels, floats = _openvino_kernels(
@@ -71,18 +77,22 @@ def integer_report(path: str | Path, runtime: str = "onnxruntime") -> IntegerRep
     return IntegerReport(runtime=runtime, products=len(wanted), kernels=kernels, floats=tuple(sorted(floats)))
 
 
-def quantized_products(path: str | Path) -> dict[str, bool]:
-    """Results of products whose operands are both dequantized bytes; True where one is a weight."""
+def quantized_products(path: str | Path) -> dict[str, str]:
+    """Results of products whose operands are both dequantized bytes, each with the weight it reads or ""."""
     import onnx
 
-    graph = onnx.load(str(path), load_external_data=False).graph
+    return _quantized_products(onnx.load(str(path), load_external_data=False).graph, _PRODUCTS)
+
+
+def _quantized_products(graph: GraphProto, kinds: Container[str]) -> dict[str, str]:
     makers = {result: node for node in graph.node for result in node.output}
     stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
-    return {
-        node.output[0]: any(_source(name, makers) in stored for name in node.input[:2])
-        for node in graph.node
-        if node.op_type in _PRODUCTS and all(_is_bytes(name, makers, stored) for name in node.input[:2])
-    }
+    found = {}
+    for node in graph.node:
+        if node.op_type in kinds and all(_is_bytes(name, makers, stored) for name in node.input[:2]):
+            sources = (_source(name, makers) for name in node.input[:2])
+            found[node.output[0]] = next((name for name in sources if name in stored), "")
+    return found
 
 
 def _source(name: str, makers: dict[str, NodeProto]) -> str:
@@ -101,7 +111,8 @@ def _is_bytes(name: str, makers: dict[str, NodeProto], stored: dict[str, int]) -
     return node is not None and node.op_type == "QuantizeLinear" and stored.get(node.input[2]) in _BYTES
 
 
-def _onnxruntime_kernels(path: Path, wanted: set[str]) -> tuple[int, set[str]]:
+def _onnxruntime_kernels(path: Path) -> tuple[int, set[str]]:
+    """Integer kernels of the optimized graph, and products left in it that read dequantized bytes."""
     import onnx
     import onnxruntime
 
@@ -111,9 +122,10 @@ def _onnxruntime_kernels(path: Path, wanted: set[str]) -> tuple[int, set[str]]:
         options.log_severity_level = 3
         options.optimized_model_filepath = str(target)
         onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        nodes = onnx.load(str(target)).graph.node
-    left = {result for node in nodes if node.op_type in _FLOAT_KERNELS for result in node.output}
-    return sum(node.op_type in _INTEGER_KERNELS for node in nodes), wanted & left
+        graph = onnx.load(str(target)).graph
+    # by the weight's name where there is one: fusing renames results
+    left = {weight or result for result, weight in _quantized_products(graph, _FLOAT_KERNELS).items()}
+    return sum(node.op_type in _INTEGER_KERNELS for node in graph.node), left
 
 
 def _openvino_kernels(path: Path, wanted: set[str]) -> tuple[int, set[str]]:

@@ -51,6 +51,7 @@ class Translator:
         self.weights: dict[fx.Node, Quantizer] = {}  # quantizers of weights, written where they are read
         self.factors: dict[fx.Node, float] = {}  # constants folded into a dequantization or a weight's scale
         self.replaced: dict[fx.Node, fx.Node] = {}  # multiplications that were folded away
+        self.flattens = True
         self.left_out: frozenset[str] = frozenset()  # roles whose quantizers are not written
         self.stored: dict[str, str] = {}  # initializers of integer weights by site
         self._cache: dict[tuple[str, ...], str] = {}
@@ -143,7 +144,7 @@ class Translator:
 
     def is_hidden_state(self, node: Any) -> bool:
         """Whether a node is (batch, length, width) with a fixed width, so that it can travel flat."""
-        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        value = node.meta.get("val") if isinstance(node, fx.Node) and self.flattens else None
         if not isinstance(value, Tensor) or value.dim() != 3 or not isinstance(value.shape[2], int):
             return False
         return (str(value.shape[0]), str(value.shape[1])) == (self.batch, self.length)

@@ -85,7 +85,7 @@ def linear_layer(
         added = _bias(t, numbers, t.value(source).scale, scale, label)
         return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
     added = t.graph.constant(numbers, np.float32, label)
-    return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added))
+    return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added), flat=flat)
 
 
 def _matrix(t: Translator, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from octavo.errors import SpecError, did_you_mean
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
-from octavo.spec.granularity import Folded, Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor
+from octavo.spec.granularity import Folded, Granularity, PerChannel, PerEmbedding, PerGroup
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.rounding import AdaRound
 from octavo.spec.tensor import TensorSpec
@@ -122,8 +122,6 @@ _INT8 = Recipe(
     activations=TensorSpec(bits=8, estimator=AllMinMax()),
     overrides=(
         Override(roles=("norm_weight",), off=True, optional=True),
-        Override(roles=("embedding_weight",), granularity=PerTensor(), optional=True),
-        Override(sites=_TOKEN_EMBEDDING, granularity=PerChannel(), optional=True),
         # Signed bytes around zero are what fused attention kernels take.
         Override(roles=_ATTENTION_OPERANDS, symmetric=True, optional=True),
         Override(roles=_NORM_OUTPUTS, granularity=Folded(), optional=True),
