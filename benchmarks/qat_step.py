@@ -1,7 +1,9 @@
 """A step of quantization-aware training (W8A8, every site, batch 32 x 128) against the FP32 step.
 
-    python benchmarks/qat_step.py                          # CPU
-    python benchmarks/qat_step.py --device cuda --compile  # GPU under torch.compile
+    python benchmarks/qat_step.py                                            # CPU
+    python benchmarks/qat_step.py --device cuda --compile --steps 20           # GPU under torch.compile
+    python benchmarks/qat_step.py --device cuda --compile --graphs --steps 20  # its mode reduce-overhead
+    python benchmarks/qat_step.py --device cuda --graphs --steps 20            # as `octavo qat` trains there
 
 Both steps are forward, backward and Adam with dropout as in training; they are timed in turns, so that a busy
 machine slows both alike, and the ratio is the median over rounds. Peak memory on a GPU is the allocator's; on
@@ -25,8 +27,9 @@ from torch import Tensor, nn
 from octavo.graph import Encoder, load
 from octavo.methods.dropout import set_dropout
 from octavo.methods.finetune import own_copy
+from octavo.methods.labelled import Labelled
 from octavo.methods.qat import prepare
-from octavo.methods.stepping import fast_matmul, loss_of
+from octavo.methods.stepping import RecordedStep, fast_matmul, loss_of
 from octavo.spec.presets import recipe
 from octavo.versions import versions
 
@@ -43,11 +46,18 @@ class Candidate:
 
 
 def candidate(
-    name: str, encoder: Encoder, inputs: tuple[Tensor, ...], labels: Tensor, compiled: bool
+    name: str, encoder: Encoder, inputs: tuple[Tensor, ...], labels: Tensor, compiled: bool, graphs: bool
 ) -> Candidate:
     module = encoder.graph.train()
-    run = torch.compile(module) if compiled else module
-    optimizer = torch.optim.Adam([p for p in module.parameters() if p.requires_grad], lr=1e-6, fused=True)
+    trained = [p for p in module.parameters() if p.requires_grad]
+    rate = torch.tensor(1e-6, device=labels.device) if graphs else 1e-6
+    optimizer = torch.optim.Adam(trained, lr=rate, fused=True, capturable=graphs)
+    if graphs and not compiled:
+        data = Labelled(inputs=inputs, lengths=torch.full((len(labels),), inputs[0].shape[1]), labels=labels)
+        recorded = RecordedStep(module, optimizer, data, trained, 1.0)
+        rows = torch.arange(len(labels), device=labels.device)
+        return Candidate(name, module, lambda: recorded(rows, inputs[0].shape[1]), inputs)
+    run = torch.compile(module, mode="reduce-overhead" if graphs else "default") if compiled else module
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -115,6 +125,7 @@ def main() -> None:
     parser.add_argument("--model", default="demo:minilm")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--graphs", action="store_true", help="replay CUDA graphs")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--shape", type=int, nargs=2, default=(32, 128))
@@ -142,8 +153,8 @@ def main() -> None:
     labels = torch.randint(0, 2, (rows,), device=device)
     with fast_matmul():
         pair = [
-            candidate("fp32", floating, inputs, labels, options.compile),
-            candidate(options.recipe, quantized, inputs, labels, options.compile),
+            candidate("fp32", floating, inputs, labels, options.compile, options.graphs),
+            candidate(options.recipe, quantized, inputs, labels, options.compile, options.graphs),
         ]
         times = measure(pair, options.rounds, options.steps, device)
         memory = {
@@ -154,6 +165,7 @@ def main() -> None:
         "sites": len(encoder.activation_sites),
         "shape": list(options.shape),
         "compiled": options.compile,
+        "graphs": options.graphs,
         "milliseconds": {name: round(statistics.median(values), 2) for name, values in times.items()},
         "ratio": round(statistics.median(ratios), 3),
         "mebibytes": {name: value >> 20 for name, value in memory.items()},
