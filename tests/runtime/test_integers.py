@@ -5,6 +5,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+import octavo
 from octavo.errors import ModelError
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.runtime.export import export_onnx
@@ -15,6 +16,18 @@ def test_every_product_of_int8_is_an_integer_kernel_in_onnxruntime(tiny_file: Pa
     report = check_integers(tiny_file, "onnxruntime")
     # six linear layers and two attention products in each of two layers
     assert (report.products, report.kernels, report.floats) == (16, 16, ())
+
+
+def test_full_placement_needs_no_operator_of_onnxruntime(
+    tiny_file: Path, tiny_encoder: Encoder, tmp_path: Path
+) -> None:
+    """Tools of integer-only hardware read standard operators; files for a CPU use ONNX Runtime's own."""
+    model = octavo.quantize(tiny_encoder, octavo.recipe("w8a8"), calibration=["a text", "another text"])
+    full = onnx.load(str(export_onnx(model, tmp_path / "full.onnx")))
+    assert [opset.domain for opset in full.opset_import] == [""]
+    fast = onnx.load(str(tiny_file))
+    assert [opset.domain for opset in fast.opset_import] == ["", "com.microsoft"]
+    assert sum(node.op_type == "MatMulIntegerToFloat" for node in fast.graph.node) == 12
 
 
 def test_every_linear_layer_of_int8_is_an_integer_kernel_in_openvino(
@@ -31,13 +44,17 @@ def test_a_layer_that_falls_back_to_float_is_named(tiny_file: Path, tmp_path: Pa
     # it looks for integers.
     model = onnx.load(str(tiny_file))
     place = next(i for i, node in enumerate(model.graph.node) if node.output[0] == "layers.0.ffn_hidden")
-    gemm = model.graph.node[place]
+    layer = model.graph.node[place]
     nodes = list(model.graph.node)
     bias = _vector(64)
     model.graph.initializer.append(bias)
-    product = onnx.helper.make_node("MatMul", list(gemm.input[:2]), ["product"])
-    total = onnx.helper.make_node("Add", ["product", bias.name], list(gemm.output))
-    nodes[place : place + 1] = [product, total]
+    left, right, left_scale, right_scale, left_zero, right_zero = layer.input[:6]
+    nodes[place : place + 1] = [
+        onnx.helper.make_node("DequantizeLinear", [left, left_scale, left_zero], ["left"]),
+        onnx.helper.make_node("DequantizeLinear", [right, right_scale, right_zero], ["right"], axis=1),
+        onnx.helper.make_node("MatMul", ["left", "right"], ["product"]),
+        onnx.helper.make_node("Add", ["product", bias.name], list(layer.output)),
+    ]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
     path = tmp_path / "broken.onnx"

@@ -109,6 +109,12 @@ def _translate(model: Encoder, graph: OnnxGraph, runtime: Runtime) -> list[str]:
     translator.replaced = replaced
     translator.left_out = LEFT_OUT[runtime]
     translator.flattens = runtime == "onnxruntime"
+    # full placement is for integer-only hardware, whose tools know nothing but the standard's operators
+    translator.fuses = (
+        runtime == "onnxruntime"
+        and isinstance(model, QuantizedEncoder)
+        and model.recipe.placement == "linear-inputs"
+    )
     known: dict[fx.Node, Value] = light_masks(translator)
     return translator.run(known)
 

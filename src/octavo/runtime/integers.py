@@ -15,12 +15,12 @@ from octavo.runtime.session import require
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_PRODUCTS = frozenset({"Gemm", "MatMul", "Conv"})
+_PRODUCTS = frozenset({"Gemm", "MatMul", "MatMulIntegerToFloat", "Conv"})
 # What ONNX Runtime calls its integer kernels, and the float ones that a product may end in instead.
 _INTEGER_KERNELS = frozenset(
     "QGemm QLinearMatMul MatMulIntegerToFloat QLinearConv MatMulInteger ConvInteger".split()
 )
-_FLOAT_KERNELS = _PRODUCTS | {"FusedGemm", "FusedMatMul", "FusedConv", "NhwcFusedConv"}
+_FLOAT_KERNELS = frozenset("Gemm MatMul Conv FusedGemm FusedMatMul FusedConv NhwcFusedConv".split())
 _BYTES = frozenset({2, 3})  # UINT8, INT8
 
 
@@ -89,7 +89,9 @@ def _quantized_products(graph: GraphProto, kinds: Container[str]) -> dict[str, s
     stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
     found = {}
     for node in graph.node:
-        if node.op_type in kinds and all(_is_bytes(name, makers, stored) for name in node.input[:2]):
+        if node.op_type == "MatMulIntegerToFloat" and node.op_type in kinds:
+            found[node.output[0]] = node.input[1] if node.input[1] in stored else ""
+        elif node.op_type in kinds and all(_is_bytes(name, makers, stored) for name in node.input[:2]):
             sources = (_source(name, makers) for name in node.input[:2])
             found[node.output[0]] = next((name for name in sources if name in stored), "")
     return found

@@ -26,6 +26,7 @@ class OnnxGraph:
     def __init__(self, opset: int, reserved: Sequence[str] = ()) -> None:
         self.opset = opset
         self.nodes: list[NodeProto] = []
+        self._makers: dict[str, NodeProto] = {}
         self.initializers: dict[str, TensorProto] = {}
         self._shared: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._names: dict[str, int] = dict.fromkeys(
@@ -48,7 +49,18 @@ class OnnxGraph:
         results = [label] if outputs == 1 else [self.unique(f"{label}.{place}") for place in range(outputs)]
         made = helper.make_node(operator, list(inputs), results, **attributes)
         self.nodes.append(made)
+        self._makers |= dict.fromkeys(results, made)
         return results
+
+    def maker(self, name: str) -> NodeProto | None:
+        """The node whose result a name is; None for inputs and initializers."""
+        return self._makers.get(name)
+
+    def bits(self, name: str) -> int:
+        """The width of an integer initializer's numbers."""
+        from onnx import helper
+
+        return 8 * helper.tensor_dtype_to_np_dtype(self.initializers[name].data_type).itemsize
 
     def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
         """Add a node with one result; its name."""
@@ -110,9 +122,9 @@ class OnnxGraph:
             list(outputs),
             [t for label, t in self.initializers.items() if label in read],
         )
-        model = helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", self.opset)], producer_name="octavo"
-        )
+        others = sorted({node.domain for node in nodes} - {""})
+        opsets = [helper.make_opsetid("", self.opset), *(helper.make_opsetid(name, 1) for name in others)]
+        model = helper.make_model(graph, opset_imports=opsets, producer_name="octavo")
         model.ir_version = IR_VERSIONS[self.opset]
         helper.set_model_props(model, metadata)
         return model

@@ -52,6 +52,7 @@ class Translator:
         self.factors: dict[fx.Node, float] = {}  # constants folded into a dequantization or a weight's scale
         self.replaced: dict[fx.Node, fx.Node] = {}  # multiplications that were folded away
         self.flattens = True
+        self.fuses = False  # linear layers as one operator of ONNX Runtime
         self.left_out: frozenset[str] = frozenset()  # roles whose quantizers are not written
         self.stored: dict[str, str] = {}  # initializers of integer weights by site
         self._cache: dict[tuple[str, ...], str] = {}

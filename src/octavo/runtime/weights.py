@@ -12,6 +12,9 @@ from octavo.runtime.grids import integer_type
 from octavo.runtime.translate import ONNX_TYPES, Translator, Value
 
 _BIAS_LIMIT = 2**30
+_FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
+ONNX_RUNTIME = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
 
 
 def integers_of(t: Translator, node: fx.Node) -> tuple[Quantizer, Tensor]:
@@ -81,6 +84,11 @@ def linear_layer(
     assert offset is not None
     label = f"{name}.bias" if weight in t.weights else str(bias.target)
     numbers = (offset.detach().cpu().double() * factor).numpy()
+    operands = _byte_operands(t, x, weight, factor) if t.fuses else None
+    if operands is not None:
+        added = t.graph.constant(numbers, np.float32, label)
+        product = t.graph.add("MatMulIntegerToFloat", *operands, added, name=name, domain=ONNX_RUNTIME)
+        return Value(name=product, flat=flat)
     if flat or source.meta["val"].dim() == 2:
         added = _bias(t, numbers, t.value(source).scale, scale, label)
         return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
@@ -96,17 +104,59 @@ def _matrix(t: Translator, weight: fx.Node, factor: float) -> tuple[str, NDArray
             return t.once("Transpose", t.full(weight), perm=[1, 0]), None
         array = (tensor.detach().cpu() * factor).numpy().T
         return t.graph.initializer(array, str(weight.target)), None
+    quantizer = t.weights[weight]
+    if _is_tied(quantizer):
+        return t.once("Transpose", t.full(weight), perm=[1, 0]), grid_along(quantizer, 0)[0]
+    name, step, offset, scale = _integer_matrix(t, weight, factor)
+    axis = {"axis": 1} if scale.ndim else {}
+    return t.once("DequantizeLinear", name, step, offset, **axis), scale
+
+
+def _is_tied(quantizer: Quantizer) -> bool:
+    """Whether a layer reads the token embeddings, which are stored once, as the table."""
+    return quantizer.site.role == "embedding_weight"
+
+
+def _integer_matrix(
+    t: Translator, weight: fx.Node, factor: float
+) -> tuple[str, str, str, NDArray[np.float32]]:
+    """Names of the integers of Wᵀ (in, out), of their scale and zero-point, and the scale itself."""
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
-    if (
-        quantizer.site.role == "embedding_weight"
-    ):  # a decoder tied to the token embeddings: stored once, as the table
-        return t.once("Transpose", t.full(weight), perm=[1, 0]), scale
     scale = (scale * np.float32(factor)).astype(np.float32)
     name = store(t, quantizer, integers.cpu().numpy().T)
-    grid = [t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point)]
-    axis = {"axis": 1} if scale.ndim else {}
-    return t.once("DequantizeLinear", name, *grid, **axis), scale
+    return name, t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point), scale
+
+
+def _byte_operands(t: Translator, x: str, weight: fx.Node, factor: float) -> list[str] | None:
+    """What MatMulIntegerToFloat reads, if x and W are bytes.
+
+    ONNX Runtime makes QGemm of a Gemm, which takes up to 1.4 times as long: all its int32 sums go through
+    memory before they are scaled.
+    """
+    quantizer = t.weights.get(weight)
+    found = _bytes_behind(t, x)
+    if found is None or quantizer is None or _is_tied(quantizer) or not 4 < quantizer.spec.bits <= 8:
+        return None
+    integers, step, offset = found
+    matrix, scale, zero_point, _ = _integer_matrix(t, weight, factor)
+    return [integers, matrix, step, scale, offset, zero_point]
+
+
+def _bytes_behind(t: Translator, name: str) -> list[str] | None:
+    """Bytes that a tensor was dequantized from, in its own shape, with their scale and zero-point."""
+    node = t.graph.maker(name)
+    if node is not None and node.op_type == "DequantizeLinear":
+        source = t.graph.maker(node.input[0])
+        quantized = source is not None and source.op_type == "QuantizeLinear"
+        return list(node.input) if quantized and t.graph.bits(node.input[2]) == 8 else None
+    if node is None or node.op_type not in ("Reshape", "Transpose"):
+        return None
+    found = _bytes_behind(t, node.input[0])
+    if found is None:
+        return None
+    attributes = {each.name: list(each.ints) for each in node.attribute if each.ints}
+    return [t.once(node.op_type, found[0], *node.input[1:], **attributes), *found[1:]]
 
 
 def _bias(
@@ -144,12 +194,26 @@ def gather_rows(t: Translator, weight: fx.Node, indices: str, name: str) -> str:
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
     # Cast and Mul, not DequantizeLinear: ONNX Runtime would move that behind the views that follow, and fail
+    if len(integers) <= _FEW_ROWS and not _is_packed_table(quantizer):
+        stored = _floats(t, store(t, quantizer, integers.cpu().numpy()))
+        column = (-1, 1) if scale.ndim else ()
+        step, shift = (
+            t.graph.constant(each.reshape(column), np.float32, "scale") for each in (scale, zero_point)
+        )
+        whole = _dequantized(t, stored, step, shift if zero_point.any() else None, "")
+        return t.graph.add("Gather", whole, indices, name=name, axis=0)
     rows = _integer_rows(t, quantizer, integers, indices)
-    floats = t.graph.add("Cast", rows, to=ONNX_TYPES[torch.float32]) if quantizer.spec.bits > 4 else rows
     step, shift = (_per_row(t, array, indices) for array in (scale, zero_point.astype(np.float32)))
-    if zero_point.any():
-        floats = t.graph.add("Sub", floats, shift)
-    return t.graph.add("Mul", floats, step, name=name)
+    return _dequantized(t, rows, step, shift if zero_point.any() else None, name)
+
+
+def _floats(t: Translator, integers: str) -> str:
+    return t.graph.add("Cast", integers, to=ONNX_TYPES[torch.float32])
+
+
+def _dequantized(t: Translator, floats: str, step: str, shift: str | None, name: str) -> str:
+    shifted = floats if shift is None else t.graph.add("Sub", floats, shift)
+    return t.graph.add("Mul", shifted, step, name=name)
 
 
 def _per_row(t: Translator, array: NDArray[np.float32], indices: str) -> str:
@@ -159,9 +223,10 @@ def _per_row(t: Translator, array: NDArray[np.float32], indices: str) -> str:
 
 
 def _integer_rows(t: Translator, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
-    """The integers of the rows read; of tables of at most 4 bits, bytes are read and taken apart."""
+    """The integers of the rows read, as floats; tables of up to 4 bits are read as bytes and taken apart."""
     if not _is_packed_table(quantizer):
-        return t.graph.add("Gather", store(t, quantizer, integers.cpu().numpy()), indices, axis=0)
+        table = store(t, quantizer, integers.cpu().numpy())
+        return _floats(t, t.graph.add("Gather", table, indices, axis=0))
     table, bits = _packed_table(t, quantizer, integers)
     return _unpack(t, t.graph.add("Gather", table, indices, axis=0), bits, quantizer.low)
 
