@@ -1,4 +1,4 @@
-"""The last step of `octavo demo`: the diagnosis of the float model, as a report to look at."""
+"""A step of `octavo demo`: the diagnosis of the float model, as a report to look at."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from octavo.cli.demo_deploy import deploy
 from octavo.cli.demo_report import report
 from octavo.cli.neighbour import find_example, similarities
 from octavo.cli.sites import shape_in_words
@@ -140,6 +141,7 @@ STEPS: tuple[Callable[[Story], None], ...] = (
     repair_with_groups,
     conclude,
     report,
+    deploy,
 )
 
 
