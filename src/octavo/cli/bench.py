@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 _HELP = """Measure models and exported files against each other.
 
-An artifact is a MODEL as for the other commands, or an ONNX file, which runs in every `--runtime` given (or
-in one, as `FILE@openvino`). A folder that Octavo saved is *simulated*: its latency is not that of a deployed
-model, and the table says so. Artifacts take turns at every shape, so that a busy machine slows all of them
-alike; cosine and agreement are against the first.
+An artifact is a MODEL as for the other commands, an ONNX file, which runs in every `--runtime` given (or in
+one, as `FILE@openvino`), or an XML file of OpenVINO. A folder that Octavo saved is *simulated*: its latency
+is not that of a deployed model, and the table says so. Artifacts take turns at every shape, so that a busy
+machine slows all of them alike; cosine and agreement are against the first.
 
 Examples:
 

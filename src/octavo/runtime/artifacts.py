@@ -36,10 +36,12 @@ class Artifact:
 
 
 def open_artifact(given: str, runtime: str | None = None, threads: int | None = None) -> Artifact:
-    """Open a model as `octavo.load` takes it, or an ONNX file, perhaps as `FILE@openvino`."""
+    """Open a model as `octavo.load` takes it, an ONNX file (or `FILE@openvino`), or OpenVINO's XML."""
     path, _, asked = (
         given.rpartition("@") if given.endswith(tuple(f"@{name}" for name in RUNTIMES)) else (given, "", "")
     )
+    if path.endswith(".xml"):
+        return _openvino_artifact(Path(path), threads)
     if path.endswith(".onnx"):
         return _onnx_artifact(Path(path), asked or runtime or "onnxruntime", threads)
     if asked:
@@ -53,6 +55,14 @@ def _onnx_artifact(path: Path, runtime: str, threads: int | None) -> Artifact:
     return Artifact(
         name=f"{path.name} ({runtime})", kind=kind, runtime=runtime, size=path.stat().st_size, run=run
     )
+
+
+def _openvino_artifact(path: Path, threads: int | None) -> Artifact:
+    run = open_onnx(path, "openvino", threads)
+    kind = "integer" if "FakeQuantize" in path.read_text(encoding="utf-8") else "float"
+    weights = path.with_suffix(".bin")
+    size = weights.stat().st_size if weights.is_file() else None
+    return Artifact(name=f"{path.name} (openvino)", kind=kind, runtime="openvino", size=size, run=run)
 
 
 def _has_integers(path: Path) -> bool:

@@ -21,7 +21,9 @@ SHAPES = ((1, 32), (1, 128), (32, 32), (32, 128))
 """(batch, length) of what is timed."""
 
 _SECONDS = 2.0  # about how long each artifact runs at each shape, so that short runs are repeated more often
-_FEWEST, _MOST = 5, 200
+_FEWEST, _MOST = 5, 15
+_TURN, _CALLS = 0.05, 20  # seconds of a turn: short runs are repeated within it, as they are in use
+_PAUSE = 0.25  # seconds before a turn: the threads of the runtime before it spin for a while
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,14 +150,26 @@ def _time_all(
     found: list[list[Timing]] = [[] for _ in runs]
     for done, (batch, length) in enumerate(shapes):
         feed = sample(batch, length)
-        slowest = max(_once(run, feed) for run in runs for _ in range(2))  # the second is warm
-        repeats = int(min(max(seconds / max(slowest, 1e-6), _FEWEST), _MOST))
-        times = np.array([[_once(run, feed) for run in runs] for _ in range(repeats)])
+        paces = [max(min(_once(run, feed) for _ in range(3)), 1e-6) for run in runs]
+        calls = [int(min(max(_TURN / pace, 1), _CALLS)) for pace in paces]
+        longest = max(pace * count for pace, count in zip(paces, calls, strict=True))
+        repeats = int(min(max(seconds / longest, _FEWEST), _MOST))
+        times = np.array(
+            [[_turn(*each, feed) for each in zip(runs, calls, strict=True)] for _ in range(repeats)]
+        )
         for place, column in enumerate(times.T):
             found[place].append(_timing(batch, length, column))
         if progress is not None:
             progress(done + 1, len(shapes))
     return found
+
+
+def _turn(run: Callable[..., Any], calls: int, feed: dict[str, NDArray[Any]]) -> float:
+    """The median of some runs in a row, short ones after one that finds caches and threads again."""
+    time.sleep(_PAUSE)
+    if calls > 1:
+        run(feed)
+    return float(np.median([_once(run, feed) for _ in range(calls)]))
 
 
 def _once(run: Callable[..., Any], feed: dict[str, NDArray[Any]]) -> float:
