@@ -63,3 +63,12 @@ def test_fidelity_needs_a_tokenizer(tiny_file: Path) -> None:
 def test_only_files_run_in_a_runtime(tiny_saved: Path) -> None:
     with pytest.raises(ModelError, match="only ONNX files run in openvino"):
         bench([f"{tiny_saved}@openvino"], memory=False)
+
+
+def test_a_model_in_openvinos_own_format_takes_part(tiny_file: Path, tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    path = tmp_path / "model.xml"
+    openvino.save_model(openvino.Core().read_model(str(tiny_file)), path)
+    (row,) = bench([str(path)], shapes=((1, 4),), threads=1, seconds=0.0, memory=False).rows
+    assert (row.kind, row.runtime, row.name) == ("integer", "openvino", "model.xml (openvino)")
+    assert row.megabytes is not None and row.megabytes > 0
