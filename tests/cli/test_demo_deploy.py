@@ -6,6 +6,7 @@ import pytest
 
 import octavo
 from octavo.cli import demo_deploy
+from octavo.cli.options import Device
 from octavo.cli.session import Session
 from octavo.cli.steps import STEPS
 from octavo.cli.story import Story
@@ -14,7 +15,7 @@ from octavo.cli.story import Story
 @pytest.fixture
 def told(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Story:
     monkeypatch.setattr(demo_deploy, "MODEL", str(tiny))
-    session = Session(as_json=False, seed=0, device="cpu", debug=False)
+    session = Session(as_json=False, seed=0, device=Device.cpu, debug=False)
     story = Story(session=session, folder=tmp_path, output=None)
     story.encoder = octavo.load(tiny)
     story.calibration = ["the dog barks.", "a cat sleeps on the mat."]

@@ -6,13 +6,14 @@ import pytest
 
 import octavo
 from octavo.cli.demo_report import report
+from octavo.cli.options import Device
 from octavo.cli.session import Session
 from octavo.cli.steps import STEPS
 from octavo.cli.story import Story
 
 
 def story(tiny: Path, folder: Path, output: Path | None) -> Story:
-    session = Session(as_json=False, seed=0, device="cpu", debug=False)
+    session = Session(as_json=False, seed=0, device=Device.cpu, debug=False)
     told = Story(session=session, folder=folder, output=output)
     told.encoder, told.calibration = octavo.load(tiny), ["the dog barks.", "a cat sleeps on the mat."]
     return told

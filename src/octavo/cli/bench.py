@@ -10,7 +10,15 @@ import typer
 from rich.table import Table
 
 from octavo.cli.export import Runtime
-from octavo.cli.options import TEXT_FILE, DebugOption, DeviceOption, ForceOption, JsonOption, SeedOption
+from octavo.cli.options import (
+    TEXT_FILE,
+    DebugOption,
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    SeedOption,
+)
 from octavo.cli.session import session
 from octavo.errors import DataError
 
@@ -65,7 +73,7 @@ def _bench(
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
+    device: DeviceOption = Device.cpu,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from octavo.cli.options import TEXT_FILE, DebugOption, DeviceOption, JsonOption, ModelArgument
+from octavo.cli.options import TEXT_FILE, DebugOption, Device, DeviceOption, JsonOption, ModelArgument
 from octavo.cli.session import session
 from octavo.cli.summary import megabytes
 from octavo.errors import SpecError
@@ -95,7 +95,7 @@ def _compare(
         ),
     ] = None,
     as_json: JsonOption = False,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=0, device=device, debug=debug) as current:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.options import DebugOption, DeviceOption, ForceOption, JsonOption, SeedOption
+from octavo.cli.options import DebugOption, Device, DeviceOption, ForceOption, JsonOption, SeedOption
 from octavo.cli.session import session
 from octavo.cli.steps import STEPS
 from octavo.cli.story import Story
@@ -54,7 +54,7 @@ def _demo(
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:

@@ -13,6 +13,7 @@ from rich.text import Text as Line
 from octavo.cli.options import (
     TEXT_FILE,
     DebugOption,
+    Device,
     DeviceOption,
     ForceOption,
     JsonOption,
@@ -117,7 +118,7 @@ def _diagnose(
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from octavo.cli.options import TEXT_FILE, DebugOption, DeviceOption, JsonOption, ModelArgument, SeedOption
+from octavo.cli.options import (
+    TEXT_FILE,
+    DebugOption,
+    Device,
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    SeedOption,
+)
 from octavo.cli.session import Session, session
 from octavo.errors import OctavoError
 from octavo.versions import versions
@@ -67,7 +75,7 @@ def _evaluate(
     ] = 32,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:

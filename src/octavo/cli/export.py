@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.options import DebugOption, DeviceOption, ForceOption, JsonOption, ModelArgument, SeedOption
+from octavo.cli.options import (
+    DebugOption,
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    SeedOption,
+)
 from octavo.cli.session import Session, session
 from octavo.errors import MissingExtraError, ModelError
 from octavo.versions import versions
@@ -69,7 +77,7 @@ def _export(
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     from octavo.graph.files import check_output

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
-Device = Literal["auto", "cpu", "cuda"]
+
+class Device(StrEnum):
+    """Where models run."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
 
 _COMMON = "Common to all commands"
 

@@ -11,6 +11,7 @@ import octavo
 from octavo.cli.options import (
     TEXT_FILE,
     DebugOption,
+    Device,
     DeviceOption,
     ForceOption,
     JsonOption,
@@ -102,7 +103,7 @@ def _quantize(
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:

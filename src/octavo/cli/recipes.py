@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from octavo.cli.options import DebugOption, DeviceOption, JsonOption, SeedOption
+from octavo.cli.options import DebugOption, Device, DeviceOption, JsonOption, SeedOption
 from octavo.cli.session import session
 from octavo.spec import TensorSpec, dump_recipe, recipe_to_dict
 from octavo.spec.presets import PRESETS
@@ -39,7 +39,7 @@ def _recipes(
     ] = None,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:

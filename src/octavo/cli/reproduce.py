@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import DebugOption, DeviceOption, JsonOption
+from octavo.cli.options import DebugOption, Device, DeviceOption, JsonOption
 from octavo.cli.session import Session, session
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _reproduce(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which cells are missing.")] = False,
     as_json: JsonOption = False,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
@@ -100,7 +100,7 @@ def _reproduce(
             model=model,
             data=None if data is None else str(data),
             output=str(output),
-            device=device,
+            device=device.value,
             tables=tuple(tables),
         )
         selection = work.Selection(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from octavo.cli.options import DebugOption, DeviceOption, JsonOption, ModelArgument, SeedOption
+from octavo.cli.options import DebugOption, Device, DeviceOption, JsonOption, ModelArgument, SeedOption
 from octavo.cli.session import session
-from octavo.spec.recipe import Placement
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder, Site
@@ -29,6 +29,13 @@ Examples:
 """
 
 
+class Placement(StrEnum):
+    """Which activations are listed."""
+
+    full = "full"
+    linear_inputs = "linear-inputs"
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the application."""
     app.command("sites", help=_HELP)(_sites)
@@ -42,11 +49,11 @@ def _sites(
             help="Which activations: full is the paper's set, linear-inputs what integer kernels read "
             "(inputs of linear layers and of the two attention products)."
         ),
-    ] = "full",
+    ] = Placement.full,
     weights: Annotated[bool, typer.Option("--weights", help="Add a table of the weights.")] = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
@@ -71,7 +78,7 @@ def _sites(
 def _chosen(encoder: Encoder, placement: Placement) -> tuple[Site, ...]:
     from octavo.graph import in_placement
 
-    return in_placement(encoder.activation_sites, placement)
+    return in_placement(encoder.activation_sites, placement.value)
 
 
 def _bits(encoder: Encoder) -> dict[str, int] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import DebugOption, JsonOption
+from octavo.cli.options import DebugOption, Device, JsonOption
 from octavo.cli.session import session
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _tables(
     as_json: JsonOption = False,
     debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device="cpu", debug=debug) as current:
+    with session(as_json=as_json, seed=0, device=Device.cpu, debug=debug) as current:
         from dataclasses import asdict
 
         from octavo.experiments.render import render_details, render_figure, render_table

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.options import DebugOption, DeviceOption, ForceOption, JsonOption, ModelArgument, SeedOption
+from octavo.cli.options import (
+    DebugOption,
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    ModelArgument,
+    SeedOption,
+)
 from octavo.cli.session import Session, session
 
 if TYPE_CHECKING:
@@ -85,7 +93,7 @@ def _finetune(
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
@@ -146,7 +154,7 @@ def _qat(
     force: ForceOption = False,
     as_json: JsonOption = False,
     seed: SeedOption = 0,
-    device: DeviceOption = "auto",
+    device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
