@@ -76,10 +76,9 @@ def linear_layer(
     flat = t.is_hidden_state(source)
     x = t.rows(source) if flat else t.full(source)
     factor = t.factors.get(node, 1.0)
-    matrix, scale = _matrix(t, weight, factor)
     name = t.weights[weight].site.name.removesuffix(".weight") if weight in t.weights else node.name
     if bias is None:
-        return Value(name=t.graph.add("MatMul", x, matrix, name=name), flat=flat)
+        return Value(name=t.graph.add("MatMul", x, _matrix(t, weight, factor)[0], name=name), flat=flat)
     offset = t.tensor(bias)
     assert offset is not None
     label = f"{name}.bias" if weight in t.weights else str(bias.target)
@@ -89,6 +88,7 @@ def linear_layer(
         added = t.graph.constant(numbers, np.float32, label)
         product = t.graph.add("MatMulIntegerToFloat", *operands, added, name=name, domain=ONNX_RUNTIME)
         return Value(name=product, flat=flat)
+    matrix, scale = _matrix(t, weight, factor)
     if flat or source.meta["val"].dim() == 2:
         added = _bias(t, numbers, t.value(source).scale, scale, label)
         return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
