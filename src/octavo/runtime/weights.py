@@ -131,8 +131,7 @@ def _integer_matrix(
 def _byte_operands(t: Translator, x: str, weight: fx.Node, factor: float) -> list[str] | None:
     """What MatMulIntegerToFloat reads, if x and W are bytes.
 
-    ONNX Runtime makes QGemm of a Gemm, which takes up to 1.4 times as long: all its int32 sums go through
-    memory before they are scaled.
+    ONNX Runtime makes QGemm of a Gemm, whose layers take about 1.3 times as long (docs/deploy.md).
     """
     quantizer = t.weights.get(weight)
     found = _bytes_behind(t, x)
