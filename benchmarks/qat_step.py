@@ -1,9 +1,9 @@
 """A step of quantization-aware training (W8A8, every site, batch 32 x 128) against the FP32 step.
 
-    python benchmarks/qat_step.py                                            # CPU
-    python benchmarks/qat_step.py --device cuda --compile --steps 20           # GPU under torch.compile
-    python benchmarks/qat_step.py --device cuda --compile --graphs --steps 20  # its mode reduce-overhead
-    python benchmarks/qat_step.py --device cuda --graphs --steps 20            # as `octavo qat` trains there
+    python benchmarks/qat_step.py                                              # CPU
+    python benchmarks/qat_step.py --device cuda --graphs --steps 20            # GPU, as `octavo qat` trains
+    python benchmarks/qat_step.py --device cuda --graphs --compile --steps 20  # as `octavo qat --compile`
+    python benchmarks/qat_step.py --device cuda --compile --steps 20           # a loop of your own
 
 Both steps are forward, backward and Adam with dropout as in training; they are timed in turns, so that a busy
 machine slows both alike, and the ratio is the median over rounds. Peak memory on a GPU is the allocator's; on
@@ -46,18 +46,18 @@ class Candidate:
 
 
 def candidate(
-    name: str, encoder: Encoder, inputs: tuple[Tensor, ...], labels: Tensor, compiled: bool, graphs: bool
+    name: str, encoder: Encoder, inputs: tuple[Tensor, ...], labels: Tensor, mode: str | None, graphs: bool
 ) -> Candidate:
     module = encoder.graph.train()
+    run = module if mode is None else torch.compile(module, mode=mode)
     trained = [p for p in module.parameters() if p.requires_grad]
     rate = torch.tensor(1e-6, device=labels.device) if graphs else 1e-6
     optimizer = torch.optim.Adam(trained, lr=rate, fused=True, capturable=graphs)
-    if graphs and not compiled:
+    if graphs:
         data = Labelled(inputs=inputs, lengths=torch.full((len(labels),), inputs[0].shape[1]), labels=labels)
-        recorded = RecordedStep(module, optimizer, data, trained, 1.0)
+        recorded = RecordedStep(run, optimizer, data, trained, 1.0)
         rows = torch.arange(len(labels), device=labels.device)
         return Candidate(name, module, lambda: recorded(rows, inputs[0].shape[1]), inputs)
-    run = torch.compile(module, mode="reduce-overhead" if graphs else "default") if compiled else module
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
@@ -108,13 +108,15 @@ def measure(
 
 
 def gpu_peak(each: Candidate, device: torch.device) -> int:
+    """Peak of the first steps, in which moments come to be and steps are recorded, plus parameters."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    each.step()
+    for _ in range(4):
+        each.step()
     torch.cuda.synchronize()
-    own = 4 * sum(p.numel() * p.element_size() for p in each.module.parameters())
+    own = sum(p.numel() * p.element_size() for p in each.module.parameters())
     return torch.cuda.max_memory_allocated(device) - before + own
 
 
@@ -124,8 +126,9 @@ def main() -> None:
     )
     parser.add_argument("--model", default="demo:minilm")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--graphs", action="store_true", help="replay CUDA graphs")
+    parser.add_argument("--compile", action="store_true", help="run both through torch.compile")
+    parser.add_argument("--mode", default="default", help="torch.compile's: default or reduce-overhead")
+    parser.add_argument("--graphs", action="store_true", help="record whole steps and replay them")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--shape", type=int, nargs=2, default=(32, 128))
@@ -151,25 +154,25 @@ def main() -> None:
     }
     inputs = tuple(values[name] for name in encoder.inputs)
     labels = torch.randint(0, 2, (rows,), device=device)
+    mode = options.mode if options.compile else None
     with fast_matmul():
         pair = [
-            candidate("fp32", floating, inputs, labels, options.compile, options.graphs),
-            candidate(options.recipe, quantized, inputs, labels, options.compile, options.graphs),
+            candidate("fp32", floating, inputs, labels, mode, options.graphs),
+            candidate(options.recipe, quantized, inputs, labels, mode, options.graphs),
         ]
-        times = measure(pair, options.rounds, options.steps, device)
         peak = gpu_peak if device.type == "cuda" else lambda each, _: bytes_kept(each)
-        # replayed graphs own their memory beforehand: a peak says nothing about them
-        memory = {} if options.graphs else {each.name: peak(each, device) for each in pair}
+        memory = {each.name: peak(each, device) for each in pair}
+        times = measure(pair, options.rounds, options.steps, device)
     ratios = [second / first for first, second in zip(times["fp32"], times[options.recipe], strict=True)]
     result = {
         "sites": len(encoder.activation_sites),
         "shape": list(options.shape),
-        "compiled": options.compile,
+        "compiled": mode,
         "graphs": options.graphs,
         "milliseconds": {name: round(statistics.median(values), 2) for name, values in times.items()},
         "ratio": round(statistics.median(ratios), 3),
         "mebibytes": {name: value >> 20 for name, value in memory.items()},
-        "memory_ratio": round(memory[options.recipe] / memory["fp32"], 3) if memory else None,
+        "memory_ratio": round(memory[options.recipe] / memory["fp32"], 3),
         "threads": torch.get_num_threads(),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "versions": versions(),

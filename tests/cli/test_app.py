@@ -1,11 +1,15 @@
 from __future__ import annotations
 
-import pytest
+import re
 
+import pytest
+import typer
+
+from octavo.cli.app import app
 from octavo.versions import __version__
 from tests.cli.conftest import Run
 
-COMMANDS = ("demo", "sites", "recipes", "quantize", "evaluate")
+COMMANDS = tuple(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def test_help_lists_every_command(run: Run) -> None:
@@ -19,7 +23,9 @@ def test_help_of_a_command_has_examples_and_the_common_options(run: Run, command
     result = run(command, "--help")
     assert result.exit_code == 0
     assert "Examples" in result.stdout and f"octavo {command}" in result.stdout
-    assert all(option in result.stdout for option in ("--json", "--seed", "--device", "--debug"))
+    assert all(option in result.stdout for option in ("--json", "--debug"))
+    named = re.findall(r"(--[A-Za-z-]+)", result.stdout)
+    assert all(option.islower() for option in named)  # typer 0.27 took some metavars for names
 
 
 def test_version(run: Run) -> None:

@@ -100,3 +100,17 @@ def test_a_killed_training_continues_to_the_same_model(trained: Encoder, tmp_pat
 def test_dynamic_ranges_cannot_be_trained(trained: Encoder, tiny_data: Labelled) -> None:
     with pytest.raises(SpecError, match=r"'q8bert' has dynamic ranges .* training cannot use"):
         qat(trained, recipe("q8bert"), tiny_data, HYPER, calibration=TEXTS)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # torch's own, while it traces
+def test_a_compiled_training_learns_the_same(trained: Encoder) -> None:
+    data = tiny.data(trained, 64)
+    hyper = replace(HYPER, hidden_dropout=0.0, attention_dropout=0.0)
+    plain, first = qat(trained, recipe("w8a8-qat"), data, hyper, calibration=TEXTS)
+    compiled, second = qat(
+        trained, recipe("w8a8-qat"), data, hyper, calibration=TEXTS, running=Running(compile=True)
+    )
+    assert second.losses == pytest.approx(first.losses, rel=0.02)
+    for name, quantizer in plain.quantizers.items():
+        assert torch.allclose(compiled.quantizers[name].scale, quantizer.scale, rtol=0.02), name

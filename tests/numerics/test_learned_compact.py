@@ -45,6 +45,26 @@ def test_one_byte_an_element_gives_the_exact_gradients(case: tuple[float, float 
         assert torch.allclose(compact[3], exact[3], rtol=1e-2)
 
 
+class Traced:
+    """What torch.compile makes of it, without building kernels."""
+
+    @staticmethod
+    def apply(*arguments: Any) -> Any:
+        return torch.compile(learned_fake_quantize, backend="aot_eager", fullgraph=True)(*arguments)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # torch's own, while it traces
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_under_compile_the_gradients_are_the_same(case: tuple[float, float | None, int, int]) -> None:
+    x = data(3, 7, 1000)
+    exact, traced = run(Exact, x, case), run(Traced, x, case)
+    assert torch.equal(exact[0], traced[0])  # type: ignore[arg-type]
+    assert torch.equal(exact[1], traced[1])  # type: ignore[arg-type]
+    assert torch.allclose(traced[2], exact[2], rtol=1e-2)  # type: ignore[arg-type]
+    if exact[3] is not None and traced[3] is not None:
+        assert torch.allclose(traced[3], exact[3], rtol=1e-2)
+
+
 def test_tensors_longer_than_a_block_are_one_tensor() -> None:
     x = data(2, BLOCK // 2 + 100)
     exact, compact = run(Exact, x, CASES["asymmetric"]), run(Compact, x, CASES["asymmetric"])
@@ -83,7 +103,7 @@ def test_the_fused_kernels_agree(case: tuple[float, float | None, int, int]) -> 
     x, (log, share, low, high) = data(3, 7001), case
     outputs = []
     for function, device in ((Compact, "cpu"), (Fused, "cuda")):
-        leaf = x.to(device).requires_grad_()
+        leaf = x.detach().to(device).requires_grad_()
         log_scale = torch.tensor([log], device=device, requires_grad=True)
         shift = None if share is None else torch.tensor([share], device=device, requires_grad=True)
         y = function.apply(leaf, log_scale, shift, low, high, 0.5)  # type: ignore[no-untyped-call]

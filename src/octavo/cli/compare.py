@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from octavo.cli.options import TEXT_FILE, DebugOption, Device, DeviceOption, JsonOption, ModelArgument
+from octavo.cli.options import (
+    TEXT_FILE,
+    DataOption,
+    DebugOption,
+    Device,
+    DeviceOption,
+    JsonOption,
+    ModelArgument,
+    ScoreOption,
+)
 from octavo.cli.session import session
 from octavo.cli.summary import megabytes
 from octavo.errors import SpecError
@@ -68,14 +77,8 @@ def _compare(
             metavar="FILE", help="Texts to measure fidelity on.", show_default="those of calibration"
         ),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="glue/cola ... glue/wnli, or similarity/stsb.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="GLUE_DIR", help="Folder with GLUE's task folders.", show_default="the hub"),
-    ] = None,
+    task: ScoreOption = None,
+    data: DataOption = None,
     seeds: Annotated[
         str, typer.Option(metavar="0,1,...", help="Orders of the calibration texts; more give medians.")
     ] = "0",

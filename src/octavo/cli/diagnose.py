@@ -91,7 +91,10 @@ def _diagnose(
     task: Annotated[
         str | None,
         typer.Option(
-            metavar="TASK", help="Add scores of a task: glue/rte, similarity/stsb, ...", show_default=False
+            "--task",
+            metavar="TASK",
+            help="Add scores of a task: glue/rte, similarity/stsb, ...",
+            show_default=False,
         ),
     ] = None,
     data: Annotated[

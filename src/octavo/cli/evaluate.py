@@ -10,11 +10,13 @@ from rich.table import Table
 
 from octavo.cli.options import (
     TEXT_FILE,
+    DataOption,
     DebugOption,
     Device,
     DeviceOption,
     JsonOption,
     ModelArgument,
+    ScoreOption,
     SeedOption,
 )
 from octavo.cli.session import Session, session
@@ -58,14 +60,8 @@ def _evaluate(
         Path | None,
         typer.Option(metavar="FILE", help=f"Texts to compare on: {TEXT_FILE}.", show_default=False),
     ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(metavar="TASK", help="glue/cola ... glue/wnli, or similarity/stsb.", show_default=False),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="GLUE_DIR", help="Folder with GLUE's task folders.", show_default="the hub"),
-    ] = None,
+    task: ScoreOption = None,
+    data: DataOption = None,
     split: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Split of the task.", show_default="dev, and dev_matched for MNLI"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -46,6 +47,17 @@ ModelArgument = Annotated[
         help="A hub id, a folder that Hugging Face or Octavo saved, or demo:minilm.",
         show_default=False,
     ),
+]
+# names are spelled out: where the metavar is the name in capitals, typer 0.27 would take it for the name
+ScoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--task", metavar="TASK", help="glue/cola ... glue/wnli, or similarity/stsb.", show_default=False
+    ),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="GLUE_DIR", help="Folder with CoLA, SST-2, ...", show_default="the hub"),
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 

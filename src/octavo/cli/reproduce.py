@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import DebugOption, Device, DeviceOption, JsonOption
+from octavo.cli.options import DataOption, DebugOption, Device, DeviceOption, JsonOption
 from octavo.cli.session import Session, session
 
 if TYPE_CHECKING:
@@ -43,17 +43,16 @@ def _reproduce(
         list[str],
         typer.Argument(metavar="TABLE", help="Names of tables, or YAML files.", show_default=False),
     ],
-    model: Annotated[str, typer.Option(metavar="MODEL", help="The pre-trained model.", show_default=False)],
+    model: Annotated[
+        str, typer.Option("--model", metavar="MODEL", help="The pre-trained model.", show_default=False)
+    ],
     output: Annotated[
         Path,
         typer.Option(
             "--output", "-o", metavar="DIR", help="Results folder, made or continued.", show_default=False
         ),
     ],
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="GLUE_DIR", help="Folder with CoLA, SST-2, ...", show_default="the hub"),
-    ] = None,
+    data: DataOption = None,
     task: Annotated[
         list[str] | None, typer.Option(help="Only these tasks, such as stsb.", show_default="all")
     ] = None,

@@ -51,7 +51,7 @@ class TrainingResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """How a training is run, none of which changes its result.
+    """How a training is run: speed and safety, not what is learned.
 
     Arguments:
         checkpoint: folder of the checkpoint to continue from and to write; None writes none.
@@ -60,6 +60,7 @@ class Running:
         log: called with (step, values) after every epoch.
         accelerator: for several processes or mixed precision.
         record: replay CUDA graphs where a single GPU allows it.
+        compile: run the module through torch.compile, which takes minutes first and draws other dropout.
     """
 
     checkpoint: Path | None = None
@@ -68,6 +69,7 @@ class Running:
     log: Log | None = None
     accelerator: Accelerator | None = None
     record: bool = True
+    compile: bool = False
 
 
 def train(
@@ -140,6 +142,8 @@ class _Training:
         apart = {id(parameter) for parameter in ranges}
         clipped = [p for p in self.module.parameters() if p.requires_grad and id(p) not in apart]
         accelerator, module = self.running.accelerator, self.module
+        if self.running.compile:
+            module = torch.compile(module)
         if accelerator is not None:
             module = accelerator.prepare_model(module)
         kind = RecordedStep if self._records() else Step
@@ -179,7 +183,13 @@ class _Training:
         torch.manual_seed(self.seed * _STEP_SEEDS + step * self.world + self.rank)
         # only the steps: scores are computed in full precision, as users compute them
         with fast_matmul() if self.device.type == "cuda" else nullcontext():
-            loss = self.step(rows, width, weight)
+            try:
+                loss = self.step(rows, width, weight)
+            except RuntimeError as error:
+                if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                    raise
+                reason = str(error).strip().partition("\n")[0]
+                raise ModelError(f"torch.compile failed ({reason}); train without it") from error
         if self.running.progress is not None:
             self.running.progress(step + 1, self.steps)
         return loss
