@@ -98,8 +98,9 @@ def test_an_unknown_table_names_the_nearest() -> None:
 
 def test_settings_change_the_papers_and_search_lists() -> None:
     settings = load_settings("minilm")
-    found = settings.finetuning("sst2")
-    assert [each.learning_rate for each in found] == [5e-5, 2e-5] and {each.epochs for each in found} == {3}
+    assert [(each.learning_rate, each.epochs) for each in settings.finetuning("cola")] == [(5e-5, 20)]
+    found = settings.training("sst2", recipe("w8a8-qat"))
+    assert [each.learning_rate for each in found] == [1e-4, 5e-5] and {each.epochs for each in found} == {3}
     assert settings.finetuning("rte") == [FINETUNING["glue/rte"]]
     assert load_settings("paper").training("qqp", recipe("w4a8-qat")) == [QAT_4_BITS["glue/qqp"]]
     assert settings_for("demo:minilm").name == "minilm" and settings_for("bert-base-uncased").name == "paper"

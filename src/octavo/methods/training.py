@@ -141,9 +141,8 @@ class _Training:
     def _step(self, ranges: Sequence[Tensor]) -> Step:
         apart = {id(parameter) for parameter in ranges}
         clipped = [p for p in self.module.parameters() if p.requires_grad and id(p) not in apart]
-        accelerator, module = self.running.accelerator, self.module
-        if self.running.compile:
-            module = torch.compile(module)
+        accelerator = self.running.accelerator
+        module: Any = torch.compile(self.module) if self.running.compile else self.module
         if accelerator is not None:
             module = accelerator.prepare_model(module)
         kind = RecordedStep if self._records() else Step
