@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,11 @@ def test_names_for_type_checkers_are_those_loaded_on_first_use() -> None:
 @pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_is_there(name: str) -> None:
     assert getattr(octavo, name) is not None
+
+
+def test_a_name_is_the_same_object_at_the_first_use_and_after_it() -> None:
+    code = "import octavo; assert octavo.diagnose is octavo.diagnose and callable(octavo.diagnose)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

@@ -76,4 +76,6 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'octavo' has no attribute {name!r}")
-    return getattr(import_module(_LAZY[name]), name)
+    module = import_module(_LAZY[name])
+    # `octavo.diagnose` is its package, which can be called: the same object at the first use and after it
+    return module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
