@@ -39,10 +39,12 @@ def test_reproduce_then_tables(run: Run, arguments: tuple[object, ...], tmp_path
     assert {score["row"] for score in document["scores"]} == {"fp32", "w8a32"}
 
 
-def test_a_dry_run_only_counts(run: Run, arguments: tuple[object, ...]) -> None:
+def test_a_dry_run_only_counts(run: Run, arguments: tuple[object, ...], tmp_path: Path) -> None:
+    before = sorted(tmp_path.iterdir())
     result = run("reproduce", "main", *arguments, "--dry-run", "--json")
     document = json.loads(result.stdout)
     assert document["cells"] == len(document["missing"]) > 20
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from octavo.experiments.engine import InProcess, Workers
 from octavo.experiments.grid import GridRun, grid_cells
 from octavo.experiments.laboratory import Place
-from octavo.experiments.reproduce import Selection, open_store, plan
+from octavo.experiments.reproduce import Selection, plan
 from octavo.experiments.settings import Settings
 from octavo.experiments.store import Store
 from octavo.experiments.table import load_table
@@ -29,7 +29,6 @@ def place(tiny_glue: Path, tiny_model: str, tmp_path: Path) -> Place:
 
 
 def small(place: Place):  # type: ignore[no-untyped-def]
-    open_store(place, SETTINGS)
     found = plan([load_table("main")], Selection(rows=ROWS, seeds=(0,)), SETTINGS, place)
     return [cell for cell in found if cell.seed == 0]
 
@@ -64,7 +63,6 @@ def test_processes_give_the_same_results_and_survive_a_kill(place: Place, tmp_pa
     cells = small(place)
     GridRun(place, cells, InProcess(place)).run()
     other = Place(model=place.model, data=place.data, output=str(tmp_path / "other"), device="cpu")
-    open_store(other, SETTINGS)
     engine = Workers(other, 2)
     for worker in engine.workers[:1]:
         assert worker.process.pid is not None

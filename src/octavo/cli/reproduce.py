@@ -106,7 +106,7 @@ def _reproduce(
             tasks=tuple(task or ()), rows=tuple(row or ()), seeds=tuple(only_seed or ())
         )
         cells = work.plan(loaded, selection, chosen, place)
-        store = work.open_store(place, chosen)
+        store = work.find_store(place, chosen)
         missing = store.missing(cells)
         current.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
         if data is not None and (absent := work.missing_tasks(loaded, data)):

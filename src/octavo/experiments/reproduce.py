@@ -84,15 +84,19 @@ def reproduce(
     report: Callable[[Cell, float | None, str | None], None] | None = None,
 ) -> dict[str, str]:
     """Run the cells that have no result yet; return what failed."""
-    open_store(place, settings)
+    Store(Path(place.output)).open(_about(place, settings))
     return GridRun(place, cells, engine, report).run(stop_after)
 
 
-def open_store(place: Place, settings: Settings) -> Store:
-    """Start or continue the results folder of a model."""
+def find_store(place: Place, settings: Settings) -> Store:
+    """Return the results folder of a model, which may be still to make; another model's is refused."""
     store = Store(Path(place.output))
-    store.open({"version": __version__, "model": place.model, "settings": settings.name})
+    store.check(_about(place, settings))
     return store
+
+
+def _about(place: Place, settings: Settings) -> dict[str, str]:
+    return {"version": __version__, "model": place.model, "settings": settings.name}
 
 
 def make_engine(name: str, place: Place, workers: int | None, address: str | None = None) -> Engine:

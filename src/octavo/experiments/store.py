@@ -22,7 +22,13 @@ class Store:
         self.folder = folder
 
     def open(self, about: dict[str, Any]) -> None:
-        """Start or continue a folder; one of another version, model, data or settings is refused."""
+        """Start or continue a folder."""
+        self.check(about)
+        if not (self.folder / _ABOUT).is_file():
+            self._write(self.folder / _ABOUT, {"octavo": FORMAT, **about})
+
+    def check(self, about: dict[str, Any]) -> None:
+        """Refuse a folder of another version, model, data or settings; write nothing."""
         file = self.folder / _ABOUT
         about = {"octavo": FORMAT, **json.loads(json.dumps(about))}
         if not file.is_file():
@@ -30,7 +36,6 @@ class Store:
                 raise OutputError(
                     f"{self.folder} holds other files (there is no {_ABOUT}); choose another folder"
                 )
-            self._write(file, about)
             return
         found = _read(file)
         if found is None:

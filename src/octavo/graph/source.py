@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -136,18 +137,21 @@ def network_from_config(config: PretrainedConfig, head: Head, trust_remote_code:
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Silence transformers' remarks and progress bars: what matters we say ourselves."""
-    from transformers.utils import logging
+    """Silence transformers' remarks and progress bars, and the hub's: what matters we say ourselves."""
+    from transformers.utils import logging as talk
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    hub = logging.getLogger("huggingface_hub")  # tells of every attempt to reach it
+    hub_level, level, bars = hub.level, talk.get_verbosity(), talk.is_progress_bar_enabled()
+    hub.setLevel(logging.ERROR)
+    talk.set_verbosity_error()
+    talk.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
+        hub.setLevel(hub_level)
+        talk.set_verbosity(level)
         if bars:
-            logging.enable_progress_bar()
+            talk.enable_progress_bar()
 
 
 def _loader(head: Head) -> Any:

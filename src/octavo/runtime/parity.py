@@ -8,7 +8,8 @@ simulation round to the same integers?
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
+from octavo.graph.encoder import Text
 from octavo.graph.quantized import QuantizedEncoder
 from octavo.graph.quantizer import Quantizer, State
 from octavo.numerics import dequantize
@@ -46,30 +48,43 @@ class SiteParity:
 
 
 def parity(
-    model: QuantizedEncoder, file: str | Path, texts: Sequence[str], runtime: RuntimeName = "onnxruntime"
+    model: QuantizedEncoder, file: str | Path, texts: Sequence[Text], runtime: RuntimeName = "onnxruntime"
 ) -> Quality:
     """Cosine and agreement of a file with the simulation, less the quantizers that the file leaves out."""
+    with simulation_and_file(model, file, runtime) as both:
+        found = measure_quality(both, texts)[1]
+    assert found is not None
+    return found
+
+
+@contextmanager
+def simulation_and_file(
+    model: QuantizedEncoder, file: str | Path, runtime: RuntimeName = "onnxruntime", *, exact: bool = True
+) -> Iterator[list[Artifact]]:
+    """Yield both as artifacts; meanwhile the simulation lacks the quantizers that the file leaves out.
+
+    Arguments:
+        exact: as for `open_onnx`: what the file says, and not what the runtime makes of it for speed.
+    """
     left_out = [q for q in model.quantizers.values() if q.site.role in LEFT_OUT[runtime]]
     states = [quantizer.state for quantizer in left_out]
+    simulated = Artifact(
+        name="simulation",
+        kind="simulated",
+        runtime="torch",
+        size=None,
+        run=torch_runner(model),
+        encoder=model,
+    )
+    run = open_onnx(file, runtime, exact=exact)
+    exported = Artifact(name=str(file), kind="integer", runtime=runtime, size=None, run=run)
     try:
         for quantizer in left_out:
             quantizer.state = State.OFF
-        simulated = Artifact(
-            name="simulation",
-            kind="simulated",
-            runtime="torch",
-            size=None,
-            run=torch_runner(model),
-            encoder=model,
-        )
-        run = open_onnx(file, runtime)
-        exported = Artifact(name=str(file), kind="integer", runtime=runtime, size=None, run=run)
-        found = measure_quality([simulated, exported], texts)[1]
+        yield [simulated, exported]
     finally:
         for quantizer, state in zip(left_out, states, strict=True):
             quantizer.state = state
-    assert found is not None
-    return found
 
 
 def site_parity(model: QuantizedEncoder, file: str | Path, batch: Mapping[str, Tensor]) -> SiteParity:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import ModelError
-from octavo.graph.encoder import Encoder
+from octavo.graph.encoder import Encoder, Text
 from octavo.runtime.artifacts import Artifact
 from octavo.runtime.embedder import pool
 
@@ -24,8 +24,14 @@ class Quality:
     agreement: float | None
 
 
-def measure_quality(artifacts: Sequence[Artifact], texts: Sequence[str]) -> list[Quality | None]:
-    """Compare every artifact with the first on texts; the first model with a tokenizer makes the tokens."""
+def measure_quality(artifacts: Sequence[Artifact], texts: Sequence[Text]) -> list[Quality | None]:
+    """Compare every artifact with the first on texts."""
+    vectors, encoder = text_vectors(artifacts, texts)
+    return [_compare(found, vectors[0], encoder.head) for found in vectors]
+
+
+def text_vectors(artifacts: Sequence[Artifact], texts: Sequence[Text]) -> tuple[list[NDArray[Any]], Encoder]:
+    """What each artifact makes of texts, a vector a text; the first with a tokenizer makes the tokens."""
     encoder = next(
         (a.encoder for a in artifacts if a.encoder is not None and a.encoder.tokenizer is not None), None
     )
@@ -38,8 +44,13 @@ def measure_quality(artifacts: Sequence[Artifact], texts: Sequence[str]) -> list
         feed = {name: tensor.numpy() for name, tensor in batch.items()}
         for place, artifact in enumerate(artifacts):
             vectors[place].append(_vectors(artifact.run(feed), feed["attention_mask"], encoder))
-    joined = [np.concatenate(parts) for parts in vectors]
-    return [_compare(found, joined[0], encoder.head) for found in joined]
+    return [np.concatenate(parts) for parts in vectors], encoder
+
+
+def cosines(found: NDArray[Any], reference: NDArray[Any]) -> NDArray[Any]:
+    """Return the cosine of each row with that of the reference."""
+    norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(reference, axis=-1)
+    return np.asarray((found * reference).sum(-1) / np.maximum(norms, np.finfo(np.float32).tiny))
 
 
 def _vectors(outputs: dict[str, NDArray[Any]], mask: NDArray[Any], encoder: Encoder) -> NDArray[Any]:
@@ -55,8 +66,7 @@ def _vectors(outputs: dict[str, NDArray[Any]], mask: NDArray[Any], encoder: Enco
 
 
 def _compare(found: NDArray[Any], reference: NDArray[Any], head: str) -> Quality:
-    norms = np.linalg.norm(found, axis=-1) * np.linalg.norm(reference, axis=-1)
-    cosine = (found * reference).sum(-1) / np.maximum(norms, np.finfo(np.float32).tiny)
+    cosine = cosines(found, reference)
     classifies = head == "sequence-classification" and found.shape[-1] > 1
     agreement = float((found.argmax(-1) == reference.argmax(-1)).mean()) if classifies else None
     return Quality(mean_cosine=float(cosine.mean()), least_cosine=float(cosine.min()), agreement=agreement)

@@ -52,19 +52,25 @@ class OpenVinoModel(_Opened):
         return {name: np.array(results[place]) for place, name in enumerate(self.outputs)}
 
 
-def open_onnx(path: str | Path, runtime: str = "onnxruntime", threads: int | None = None) -> Runner:
+def open_onnx(
+    path: str | Path, runtime: str = "onnxruntime", threads: int | None = None, *, exact: bool = False
+) -> Runner:
     """Open an ONNX file for running.
 
     Arguments:
         runtime: `onnxruntime` or `openvino`.
         threads: how many cores to use; the runtime's choice if left out.
+        exact: compute what the file says: left to itself, ONNX Runtime rounds the activations of weights-only
+            files to 8 bits, for speed.
     """
     require(runtime)
     file = Path(path)
     if not file.is_file():
         raise ModelError(f"{file} is not a file; give an ONNX file")
     try:
-        return _open_onnxruntime(file, threads) if runtime == "onnxruntime" else _open_openvino(file, threads)
+        if runtime == "onnxruntime":
+            return _open_onnxruntime(file, threads, exact)
+        return _open_openvino(file, threads)
     except Exception as error:  # each runtime raises its own, down to RuntimeError
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ModelError(f"{runtime} cannot open {file}: {reason.strip()}") from error
@@ -88,13 +94,15 @@ def feed(batch: Arrays, inputs: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _open_onnxruntime(file: Path, threads: int | None) -> Runner:
+def _open_onnxruntime(file: Path, threads: int | None, exact: bool) -> Runner:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     if threads is not None:
         options.intra_op_num_threads = threads
+    if exact:
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")  # float32
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     return OnnxRuntimeModel(
         inputs=tuple(value.name for value in session.get_inputs()),

@@ -1,0 +1,67 @@
+"""Time and peak memory of exporting a saved model of BERT-base's size (twelve layers, random weights).
+
+    python benchmarks/export_base.py [-o FILE]
+
+The export runs in a process of its own, so that the peak is what `octavo export` takes, model and runtime
+included. Goals: 60 s on two cores, 3 GiB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from transformers import AutoTokenizer, BertConfig, BertModel
+
+import octavo
+from octavo.cli.story import demo_texts
+from octavo.graph.source import locate
+from octavo.versions import versions
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--recipe", default="int8")
+    parser.add_argument("--json", action="store_true", help="accepted as by the others: it is always JSON")
+    parser.add_argument("-o", "--output", help="write the JSON here")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        BertModel(BertConfig()).save_pretrained(folder)
+        AutoTokenizer.from_pretrained(locate("demo:minilm")).save_pretrained(folder)
+        saved, file = Path(folder) / "quantized", Path(folder) / "model.onnx"
+        encoder = octavo.load(folder)
+        octavo.quantize(encoder, octavo.recipe(options.recipe), calibration=demo_texts()[0][:8]).save(saved)
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "octavo", "export", saved, "-o", file, "--json"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        seconds = time.perf_counter() - start
+        size = file.stat().st_size
+    result = {
+        "recipe": options.recipe,
+        "seconds": round(seconds, 1),
+        "peak_mebibytes": resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10,
+        "megabytes": round(size / 1e6, 1),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+    text = json.dumps(result, indent=1)
+    print(text)
+    if options.output:
+        Path(options.output).write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
