@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -45,3 +46,14 @@ def test_a_ray_that_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "ray", Unreachable)
     with pytest.raises(OctavoError, match="Ray cannot be reached at ray://nowhere: no cluster there"):
         OnRay(Place(model="m", data=None, output=str(tmp_path)), address="ray://nowhere")
+
+
+def test_an_address_where_nobody_listens_fails_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", object())  # not asked
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OctavoError, match=f"Ray cannot be reached at {address}"):
+            OnRay(Place(model="m", data=None, output=str(tmp_path)), address=address)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from octavo.errors import OutputError
 from octavo.graph.files import check_output, write_file, write_folder
@@ -20,6 +21,16 @@ def test_a_block_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), write_folder(tmp_path / "new") as draft:
         (draft / "a").write_text("1", encoding="utf-8")
         raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_under_safetensors_is_said_plainly(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OutputError, match=r"model cannot be written: .*No space left"),
+        write_folder(tmp_path / "model") as draft,
+    ):
+        (draft / "half").touch()
+        raise SafetensorError("I/O error: No space left on device")
     assert list(tmp_path.iterdir()) == []
 
 

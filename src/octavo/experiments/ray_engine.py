@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from typing import Any
 
@@ -10,6 +11,8 @@ from octavo.errors import MissingExtraError, OctavoError
 from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Outcome, attempt
 from octavo.experiments.laboratory import Laboratory, Place
+
+_PATIENCE = 10.0  # seconds
 
 
 class OnRay:
@@ -22,8 +25,9 @@ class OnRay:
             raise MissingExtraError("ray", "--engine ray") from error
         self.ray: Any = ray  # parts of Ray have no types
         try:
+            _knock(address)
             ray.init(address=address, log_to_driver=False, **({} if address else _local(count)))
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise OctavoError(f"Ray cannot be reached at {address or 'this machine'}: {error}") from error
         resources: dict[str, float] = dict(self.ray.cluster_resources())
         self.slots = int(resources.get("CPU", 1))
@@ -55,6 +59,13 @@ class OnRay:
 
     def close(self) -> None:
         self.ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Fail within seconds where nobody listens: Ray itself tries for minutes."""
+    host, _, port = (address or "").removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_PATIENCE).close()
 
 
 def _local(count: int | None) -> dict[str, Any]:

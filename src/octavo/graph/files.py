@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from octavo.errors import OutputError
+
+_FAILURES = (OSError, SafetensorError)  # the latter hides a full disk
 
 
 @contextmanager
@@ -24,8 +28,8 @@ def write_folder(folder: Path, force: bool = False, marker: str | None = None) -
     try:
         yield draft
         _swap(draft, folder)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be written: {error.strerror or error}") from error
+    except _FAILURES as error:
+        raise OutputError(f"{folder} cannot be written: {_reason(error)}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -38,8 +42,8 @@ def write_file(file: Path, force: bool = False) -> Iterator[Path]:
     try:
         yield draft / file.name
         (draft / file.name).replace(file)
-    except OSError as error:
-        raise OutputError(f"{file} cannot be written: {error.strerror or error}") from error
+    except _FAILURES as error:
+        raise OutputError(f"{file} cannot be written: {_reason(error)}") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
@@ -86,6 +90,10 @@ def _draft(path: Path) -> Path:
         return draft
     except OSError as error:
         raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _swap(draft: Path, folder: Path) -> None:
