@@ -11,8 +11,8 @@ where top = high - z and bottom = low - z, and H and L follow from sum(g c) - su
 sum(g) - sum(p) = H + L.
 
 On the CPU tensors pass in blocks that stay in the cache: the passes over memory, not the arithmetic, take
-the time. Under torch.compile sums go by rows first, so that they fuse with what stands beside them; sums over
-whole tensors took kernels of their own, and more time than all the rest.
+the time. Under torch.compile sums go by rows first, so that they fuse with what stands beside them: sums over
+whole tensors take kernels of their own.
 """
 
 from __future__ import annotations
