@@ -10,10 +10,11 @@ else folding, whose cost and fidelity stand beside it.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+
+from output import add_options, report
 
 import octavo
 from octavo.cli.story import demo_texts
@@ -49,8 +50,7 @@ def main() -> None:
     parser.add_argument("--calibration", required=True, help="a text a line")
     parser.add_argument("--runtime", default="onnxruntime", choices=("onnxruntime", "openvino"))
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--json", action="store_true", help="accepted as by the others: it is always JSON")
-    parser.add_argument("-o", "--output", help="write the JSON here")
+    add_options(parser)
     options = parser.parse_args()
     texts = Path(options.calibration).read_text(encoding="utf-8").splitlines()
     encoder = octavo.load(MODEL)
@@ -77,10 +77,7 @@ def main() -> None:
         },
         "versions": found.to_dict()["versions"],
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.output:
-        Path(options.output).write_text(text + "\n", encoding="utf-8")
+    report(result, options.output)
 
 
 if __name__ == "__main__":

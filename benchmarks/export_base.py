@@ -9,7 +9,6 @@ included. Goals: 60 s on two cores, 3 GiB.
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import time
 from pathlib import Path
 
 import torch
+from output import add_options, report
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 import octavo
@@ -31,8 +31,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--recipe", default="int8")
-    parser.add_argument("--json", action="store_true", help="accepted as by the others: it is always JSON")
-    parser.add_argument("-o", "--output", help="write the JSON here")
+    add_options(parser)
     options = parser.parse_args()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
@@ -57,10 +56,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.output:
-        Path(options.output).write_text(text + "\n", encoding="utf-8")
+    report(result, options.output)
 
 
 if __name__ == "__main__":

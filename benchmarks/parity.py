@@ -13,7 +13,6 @@ in int32 biases, which files of recipes with `placement: full` have.
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 import onnxruntime
 import torch
 from numpy.typing import NDArray
+from output import add_options, report
 
 import octavo
 from octavo.cli.story import demo_texts
@@ -70,11 +70,12 @@ def compare(
     model = octavo.quantize(encoder, octavo.recipe(name), calibration=calibration)
     octavo.export_onnx(model, file)
     classifier = encoder.head == "sequence-classification"
-    with simulation_and_file(model, file) as both:
-        (simulated, exact), _ = text_vectors(both, texts)
+    with (
+        simulation_and_file(model, file) as both,
+        simulation_and_file(model, file, exact=False) as (_, as_usual),
+    ):
+        (simulated, exact, exported), _ = text_vectors([*both, as_usual], texts)
         moved = {size: jittered(model, both[0], texts, size) for size in JITTER}
-    with simulation_and_file(model, file, exact=False) as both:
-        (_, exported), _ = text_vectors(both, texts)
     batch = next(iter(model.batches(list(texts[:SITE_TEXTS]), batch_size=SITE_TEXTS)))[1]
     activations = any(quantizer.site.kind == "activation" for quantizer in model.quantizers.values())
     sites = site_parity(model, file, batch) if activations else None
@@ -94,8 +95,7 @@ def main() -> None:
     parser.add_argument("--recipes", default=",".join(RECIPES))
     parser.add_argument("--task", help="take texts of this task instead of the demo's")
     parser.add_argument("--data", help="folder with GLUE's tasks")
-    parser.add_argument("--json", action="store_true", help="accepted as by the others: it is always JSON")
-    parser.add_argument("-o", "--output", help="write the JSON here")
+    add_options(parser)
     options = parser.parse_args()
     calibration, texts = demo_texts()
     if options.task:
@@ -107,15 +107,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in options.recipes.split(","):
             rows[name] = compare(encoder, name, calibration, texts, Path(folder) / f"{name}.onnx")
-            print(name, json.dumps(rows[name]), flush=True)
     result = {
         "model": "demo:minilm" if options.model == "demo:minilm" else Path(options.model).name,
         "texts": len(texts),
         "recipes": rows,
         "versions": {**versions(), "onnxruntime": onnxruntime.__version__},
     }
-    if options.output:
-        Path(options.output).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    report(result, options.output)
 
 
 if __name__ == "__main__":

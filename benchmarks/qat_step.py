@@ -14,14 +14,13 @@ Goals: at most 1.5 x on a GPU under torch.compile, 1.7 x on two cores, 1.5 x the
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
+from output import add_options, report
 from torch import Tensor, nn
 
 from octavo.graph import Encoder, load
@@ -133,10 +132,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=1)
     parser.add_argument("--shape", type=int, nargs=2, default=(32, 128))
     parser.add_argument("--recipe", default="w8a8-qat")
-    parser.add_argument(
-        "--json", action="store_true", help="accepted as by the other benchmarks: it is always JSON"
-    )
-    parser.add_argument("-o", "--output", help="write the JSON here")
+    add_options(parser)
     options = parser.parse_args()
     device = torch.device(options.device)
     encoder = load(options.model, head="sequence-classification", labels=2, device=options.device)
@@ -177,10 +173,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "versions": versions(),
     }
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.output:
-        Path(options.output).write_text(text + "\n", encoding="utf-8")
+    report(result, options.output)
 
 
 if __name__ == "__main__":
