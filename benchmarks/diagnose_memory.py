@@ -20,7 +20,7 @@ from itertools import cycle, islice
 
 def measure(model: str, count: int) -> dict[str, float]:
     import octavo
-    from octavo.diagnose import diagnose
+    from octavo.diagnosis import diagnose
 
     encoder = octavo.load(model)
     before = peak()

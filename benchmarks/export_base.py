@@ -22,7 +22,7 @@ from transformers import AutoTokenizer, BertConfig, BertModel
 
 import octavo
 from octavo.cli.story import demo_texts
-from octavo.graph.source import locate
+from octavo.graph.capture.source import locate
 from octavo.versions import versions
 
 

@@ -23,12 +23,13 @@ import torch
 from output import add_options, report
 from torch import Tensor, nn
 
-from octavo.graph import Encoder, load
-from octavo.methods.dropout import set_dropout
-from octavo.methods.finetune import own_copy
-from octavo.methods.labelled import Labelled
-from octavo.methods.qat import prepare
-from octavo.methods.stepping import RecordedStep, fast_matmul, loss_of
+from octavo.graph import Encoder
+from octavo.methods import load
+from octavo.methods.training.dropout import set_dropout
+from octavo.methods.training.finetuning import own_copy
+from octavo.methods.training.labelled import Labelled
+from octavo.methods.training.quantized import prepare
+from octavo.methods.training.step import RecordedStep, fast_matmul, loss_of
 from octavo.spec.presets import recipe
 from octavo.versions import versions
 

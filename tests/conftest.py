@@ -23,7 +23,7 @@ settings.load_profile("octavo")
 @pytest.fixture(scope="session")
 def demo_encoder() -> Encoder:
     """The real all-MiniLM-L6-v2, captured once; tests leave it as it is."""
-    from octavo.graph import load
+    from octavo.methods import load
 
     return load("demo:minilm")
 

@@ -33,21 +33,21 @@ from octavo.spec.presets import recipe as recipe
 from octavo.versions import __version__ as __version__
 
 if TYPE_CHECKING:
-    from octavo.diagnose import diagnose as diagnose
+    from octavo.diagnosis import diagnose as diagnose
     from octavo.graph import Encoder as Encoder
     from octavo.graph import QuantizedEncoder as QuantizedEncoder
-    from octavo.graph.integer import integer_only as integer_only
-    from octavo.graph.load import load as load
-    from octavo.graph.split import split_groups as split_groups
+    from octavo.graph.rewrites.integer import integer_only as integer_only
+    from octavo.graph.rewrites.split import split_groups as split_groups
+    from octavo.methods import load as load
     from octavo.methods import quantize as quantize
-    from octavo.methods.bits import AverageBits as AverageBits
-    from octavo.methods.bits import Megabytes as Megabytes
-    from octavo.methods.bits import allocate_bits as allocate_bits
-    from octavo.methods.finetune import finetune as finetune
-    from octavo.methods.finetune import save_encoder as save_encoder
-    from octavo.methods.hyperparameters import Hyperparameters as Hyperparameters
-    from octavo.methods.labelled import tokenize_labelled as tokenize_labelled
-    from octavo.methods.qat import qat as qat
+    from octavo.methods.allocation.budget import AverageBits as AverageBits
+    from octavo.methods.allocation.budget import Megabytes as Megabytes
+    from octavo.methods.allocation.budget import allocate_bits as allocate_bits
+    from octavo.methods.training.finetuning import finetune as finetune
+    from octavo.methods.training.finetuning import save_encoder as save_encoder
+    from octavo.methods.training.hyperparameters import Hyperparameters as Hyperparameters
+    from octavo.methods.training.labelled import tokenize_labelled as tokenize_labelled
+    from octavo.methods.training.quantized import qat as qat
     from octavo.runtime.export import export_onnx as export_onnx
     from octavo.tasks.evaluate import evaluate as evaluate
 
@@ -55,19 +55,19 @@ if TYPE_CHECKING:
 _LAZY = {
     "Encoder": "octavo.graph",
     "QuantizedEncoder": "octavo.graph",
-    "load": "octavo.graph",
-    "diagnose": "octavo.diagnose",
+    "load": "octavo.methods",
+    "diagnose": "octavo.diagnosis",
     "quantize": "octavo.methods",
-    "AverageBits": "octavo.methods.bits",
-    "Megabytes": "octavo.methods.bits",
-    "allocate_bits": "octavo.methods.bits",
-    "integer_only": "octavo.graph.integer",
-    "split_groups": "octavo.graph.split",
-    "Hyperparameters": "octavo.methods.hyperparameters",
-    "finetune": "octavo.methods.finetune",
-    "save_encoder": "octavo.methods.finetune",
-    "tokenize_labelled": "octavo.methods.labelled",
-    "qat": "octavo.methods.qat",
+    "AverageBits": "octavo.methods.allocation.budget",
+    "Megabytes": "octavo.methods.allocation.budget",
+    "allocate_bits": "octavo.methods.allocation.budget",
+    "integer_only": "octavo.graph.rewrites.integer",
+    "split_groups": "octavo.graph.rewrites.split",
+    "Hyperparameters": "octavo.methods.training.hyperparameters",
+    "finetune": "octavo.methods.training.finetuning",
+    "save_encoder": "octavo.methods.training.finetuning",
+    "tokenize_labelled": "octavo.methods.training.labelled",
+    "qat": "octavo.methods.training.quantized",
     "evaluate": "octavo.tasks.evaluate",
     "export_onnx": "octavo.runtime.export",
 }
@@ -76,6 +76,4 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'octavo' has no attribute {name!r}")
-    module = import_module(_LAZY[name])
-    # `octavo.diagnose` is its package, which can be called: the same object at the first use and after it
-    return module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
+    return getattr(import_module(_LAZY[name]), name)

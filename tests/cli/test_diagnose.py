@@ -101,7 +101,7 @@ def test_an_interrupted_run_says_how_to_continue(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("octavo.diagnose.run.analyse", interrupt)
+    monkeypatch.setattr("octavo.diagnosis.run.analyse", interrupt)
     result = run("diagnose", tiny, "--texts", texts, "-o", tmp_path / "out")
     assert result.exit_code == 130
     assert "the same command continues there" in result.stderr

@@ -5,7 +5,7 @@ import pytest
 from octavo.errors import SpecError
 from octavo.experiments.settings import load_settings, settings_for
 from octavo.experiments.table import Row, load_table, parse_table, table_names
-from octavo.methods.hyperparameters import FINETUNING, QAT_4_BITS
+from octavo.methods.training.hyperparameters import FINETUNING, QAT_4_BITS
 from octavo.spec import Mse
 from octavo.spec.presets import recipe
 

@@ -11,7 +11,7 @@ import transformers
 from torch import Tensor, nn
 
 from octavo.graph import Encoder, Head
-from octavo.graph.source import make_encoder, network_from_config
+from octavo.graph.capture.source import make_encoder, network_from_config
 
 VOCABULARY = 100
 LENGTH = 64

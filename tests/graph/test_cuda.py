@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from octavo.graph import Encoder, load
-from octavo.methods import quantize
+from octavo.graph import Encoder
+from octavo.methods import load, quantize
 from octavo.spec import AllMinMax, Mse, Override, Percentile, PerGroup, PerToken, Recipe, TensorSpec
 from tests.graph import families
 

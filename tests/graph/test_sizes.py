@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from octavo.graph import Encoder, attach, load
+from octavo.graph import Encoder, attach
 from octavo.graph.sizes import float_bytes, folder_bytes, sites_by_bits
+from octavo.methods import load
 from octavo.spec import Override, Recipe, TensorSpec
 
 

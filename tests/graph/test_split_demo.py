@@ -9,7 +9,7 @@ from torch import Tensor
 
 import octavo
 from octavo.graph import Encoder
-from octavo.graph.split import split_groups
+from octavo.graph.rewrites.split import split_groups
 from octavo.methods import quantize
 
 TEXTS = (Path(octavo.__file__).parent / "demo_texts.txt").read_text(encoding="utf-8").splitlines()[:24]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from octavo.graph import Encoder
-from octavo.methods.labelled import Labelled
+from octavo.methods.training.labelled import Labelled
 from tests.methods import tiny
 
 

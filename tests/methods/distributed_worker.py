@@ -8,10 +8,10 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 from octavo.experiments.launch import accelerator_for
-from octavo.methods.finetune import finetune
-from octavo.methods.hyperparameters import Hyperparameters
-from octavo.methods.labelled import tokenize_labelled
-from octavo.methods.training import Running
+from octavo.methods.training.finetuning import finetune
+from octavo.methods.training.hyperparameters import Hyperparameters
+from octavo.methods.training.labelled import tokenize_labelled
+from octavo.methods.training.loop import Running
 from tests.methods import tiny
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from octavo.graph import Encoder
 from octavo.methods import quantize
-from octavo.methods.permutation import extra_parameters
+from octavo.methods.calibration.permutation import extra_parameters
 from octavo.spec import PerGroup
 from octavo.spec.presets import recipe
 from tests.graph import families

@@ -10,8 +10,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from octavo.graph import Encoder, load
-from octavo.methods import quantize
+from octavo.graph import Encoder
+from octavo.methods import load, quantize
 from octavo.spec.presets import recipe
 from tests.graph import families
 
@@ -58,7 +58,7 @@ def test_bert_base_with_2_bit_tokens_is_8_8_times_smaller_than_fp32(head: str, t
     """Whole files compared: packed weights, scales, biases and octavo.json against a checkpoint in FP32."""
     import transformers
 
-    from octavo.graph.source import make_encoder, network_from_config
+    from octavo.graph.capture.source import make_encoder, network_from_config
 
     network = network_from_config(transformers.BertConfig(), head)  # type: ignore[arg-type]
     encoder = make_encoder("bert-base", network, None, head)  # type: ignore[arg-type]

@@ -6,8 +6,9 @@ import random
 
 import torch
 
-from octavo.graph import Encoder, load
-from octavo.methods.labelled import Labelled, tokenize_labelled
+from octavo.graph import Encoder
+from octavo.methods import load
+from octavo.methods.training.labelled import Labelled, tokenize_labelled
 
 
 def texts(count: int, seed: int = 0) -> tuple[list[str], list[int]]:

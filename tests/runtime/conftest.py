@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import octavo
-from octavo.graph import Encoder, QuantizedEncoder, load
+from octavo.graph import Encoder, QuantizedEncoder
+from octavo.methods import load
 
 TEXTS = ("the dog barks.", "a cat sleeps on the mat.", "rain again", "who goes there?", "it rains once more")
 

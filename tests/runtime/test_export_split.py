@@ -7,7 +7,7 @@ import pytest
 
 import octavo
 from octavo.errors import ModelError
-from octavo.graph.split import split_groups
+from octavo.graph.rewrites.split import split_groups
 from octavo.methods import quantize
 from tests.graph.families import batch, captured
 

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import octavo
-from octavo.graph.source import make_encoder
+from octavo.graph.capture.source import make_encoder
 from octavo.runtime.export import onnx_model
 
 SIZES = {

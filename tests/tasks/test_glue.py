@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from octavo.errors import DataError
+from octavo.numerics.metrics import METRICS
 from octavo.tasks.glue import GLUE, glue_task, measure, predictions
-from octavo.tasks.metrics import METRICS
 
 
 def test_the_nine_tasks_have_the_names_users_type() -> None:

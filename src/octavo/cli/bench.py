@@ -77,7 +77,7 @@ def _bench(
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo.graph.files import check_output
+        from octavo.files import check_output
         from octavo.runtime.bench import bench
 
         shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
@@ -148,7 +148,7 @@ def _cells(row: Row) -> list[str]:
 
 
 def _write(found: Benchmark, folder: Path, shape: tuple[int, int], force: bool) -> None:
-    from octavo.graph.files import write_folder
+    from octavo.files import write_folder
     from octavo.runtime.plot import write_plot
 
     with write_folder(folder, force) as draft:

@@ -25,7 +25,7 @@ from octavo.spec.presets import recipe as find_recipe
 from octavo.versions import versions
 
 if TYPE_CHECKING:
-    from octavo.tasks.comparison import Question
+    from octavo.experiments.comparison import Question
 
 _HELP = """Quantize a model by several recipes and compare what comes out.
 
@@ -107,7 +107,7 @@ def _compare(
         chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
         question = _question(calibration, texts, task, data, seeds, limit, batch_size)
         encoder = current.load(model)
-        from octavo.tasks.comparison import compare_recipes
+        from octavo.experiments.comparison import compare_recipes
 
         with current.progress(f"Comparing {len(chosen)} recipes") as progress:
             rows = compare_recipes(encoder, chosen, question, folder=output, progress=progress)
@@ -126,7 +126,7 @@ def _question(
     limit: int | None,
     batch_size: int,
 ) -> Question:
-    from octavo.tasks.comparison import Question
+    from octavo.experiments.comparison import Question
     from octavo.tasks.texts import read_texts
 
     calibrating = read_texts(calibration)

@@ -83,7 +83,7 @@ def _folder(output: Path | None, force: bool) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="octavo-demo-") as temporary:
             yield Path(temporary)
         return
-    from octavo.graph.files import write_folder
+    from octavo.files import write_folder
 
     with write_folder(output, force, marker=RESULTS) as draft:
         yield draft

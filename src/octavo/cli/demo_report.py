@@ -13,8 +13,8 @@ _FOLDER = "report"
 
 def report(story: Story) -> None:
     """Diagnose the float model and say where the report is: in the output, else in a temporary folder."""
-    from octavo.diagnose import diagnose
-    from octavo.diagnose.report import REPORT
+    from octavo.diagnosis import diagnose
+    from octavo.diagnosis.report import REPORT
 
     story.begin("Look for yourself: the report")
     folder = story.folder / _FOLDER if story.output is not None else _lasting()

@@ -24,7 +24,7 @@ from octavo.cli.session import Session, session
 from octavo.errors import DataError, OctavoError
 
 if TYPE_CHECKING:
-    from octavo.diagnose import Diagnosis
+    from octavo.diagnosis import Diagnosis
     from octavo.graph import Encoder, Text
     from octavo.spec import Recipe
 
@@ -129,7 +129,7 @@ def _diagnose(
         chosen = _read_recipe(recipe)
         read, panels = _read_texts(texts, limit), _panels(data)
         encoder = current.load(model)
-        from octavo.diagnose import diagnose
+        from octavo.diagnosis import diagnose
 
         try:
             found = diagnose(
@@ -213,7 +213,7 @@ def _scopes(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if names in ((), ("none",)):
         return ()
-    from octavo.diagnose.variants import SCOPES, check_scopes
+    from octavo.diagnosis.variants import SCOPES, check_scopes
 
     return SCOPES if names == ("all",) else check_scopes(names)
 
@@ -234,7 +234,7 @@ def _panels(data: Path | None) -> dict[str, tuple[Text, ...]] | None:
     """The first texts of every GLUE task in a folder."""
     if data is None:
         return None
-    from octavo.diagnose.distributions import PANEL_TEXTS
+    from octavo.diagnosis.distributions import PANEL_TEXTS
     from octavo.tasks import GLUE, read_glue
 
     there = [task for task in GLUE.values() if (data / task.folder / f"{task.default_split}.tsv").is_file()]

@@ -80,7 +80,7 @@ def _export(
     device: DeviceOption = Device.auto,
     debug: DebugOption = False,
 ) -> None:
-    from octavo.graph.files import check_output
+    from octavo.files import check_output
 
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
         check_output(output, force)

@@ -128,8 +128,8 @@ def _read(
     recipe: str, calibration: Path | None, limit: int | None, output: Path, force: bool
 ) -> tuple[Recipe, list[Text] | None]:
     """What can be refused is refused here, before the seconds that loading a model takes."""
-    from octavo.graph.files import check_output
-    from octavo.graph.storage import MANIFEST
+    from octavo.files import check_output
+    from octavo.graph.saved.write import MANIFEST
     from octavo.tasks import read_texts
 
     check_output(output, force, marker=MANIFEST)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 def describe(model: QuantizedEncoder, folder: Path) -> dict[str, Any]:
     """Plain data about a model saved in a folder: its sites at each bit-width and its sizes in bytes."""
+    from octavo.graph.saved.write import WEIGHTS
     from octavo.graph.sizes import float_bytes, folder_bytes, sites_by_bits
-    from octavo.graph.storage import WEIGHTS
-    from octavo.methods.permutation import extra_parameters
+    from octavo.methods.calibration.permutation import extra_parameters
 
     weights, fp32 = (folder / WEIGHTS).stat().st_size, float_bytes(model)
     return {

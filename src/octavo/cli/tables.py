@@ -56,7 +56,7 @@ def _tables(
         from octavo.experiments.store import Store
         from octavo.experiments.summary import shown_tasks, summarize
         from octavo.experiments.table import load_table, table_names
-        from octavo.graph.files import write_file
+        from octavo.files import write_file
 
         store = Store(results)
         about = store.about()

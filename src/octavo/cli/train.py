@@ -25,8 +25,8 @@ from octavo.cli.session import Session, session
 if TYPE_CHECKING:
     from octavo.experiments.task_data import TaskData
     from octavo.graph import Encoder
-    from octavo.methods.hyperparameters import Hyperparameters
-    from octavo.methods.training import Running, TrainingResult
+    from octavo.methods.training.hyperparameters import Hyperparameters
+    from octavo.methods.training.loop import Running, TrainingResult
 
 _FINETUNE = """Fine-tune a pre-trained model on a task of GLUE in FP32 (appendix B.1).
 
@@ -102,10 +102,10 @@ def _finetune(
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo.graph.files import check_output
-        from octavo.methods.finetune import finetune, own_copy, save_encoder
-        from octavo.methods.head import new_head
-        from octavo.methods.hyperparameters import finetuning_defaults
+        from octavo.files import check_output
+        from octavo.methods.training.finetuning import finetune, own_copy, save_encoder
+        from octavo.methods.training.head import new_head
+        from octavo.methods.training.hyperparameters import finetuning_defaults
         from octavo.tasks.glue import glue_task
 
         described = glue_task(task)
@@ -164,10 +164,10 @@ def _qat(
     debug: DebugOption = False,
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo.graph.files import check_output
-        from octavo.graph.storage import MANIFEST
-        from octavo.methods.hyperparameters import qat_defaults
-        from octavo.methods.qat import qat
+        from octavo.files import check_output
+        from octavo.graph.saved.write import MANIFEST
+        from octavo.methods.training.hyperparameters import qat_defaults
+        from octavo.methods.training.quantized import qat
         from octavo.spec.presets import recipe as find_recipe
         from octavo.tasks.glue import glue_task
 
@@ -260,7 +260,7 @@ def _launch(precision: str, log: str | None, output: Path, device: str) -> Itera
 def _running(
     output: Path, seed: int, progress: Any, accelerator: Any, log: str | None, compiled: bool
 ) -> Running:
-    from octavo.methods.training import Running
+    from octavo.methods.training.loop import Running
 
     write = None if log is None else lambda step, values: accelerator.log(values, step=step)
     checkpoint = output.with_name(f".{output.name}-seed-{seed}.checkpoint")

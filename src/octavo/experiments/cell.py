@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from octavo.experiments.table import Method
-from octavo.methods.hyperparameters import Hyperparameters
+from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.spec import Recipe, recipe_to_dict
 
 

@@ -16,7 +16,7 @@ from octavo.experiments.laboratory import Place
 from octavo.experiments.settings import Settings
 from octavo.experiments.store import Store
 from octavo.experiments.table import Row, Table
-from octavo.graph.files import write_file
+from octavo.files import write_file
 from octavo.spec import AdaRound
 
 FLOAT_ROW = "fp32"

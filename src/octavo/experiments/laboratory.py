@@ -19,13 +19,14 @@ from octavo.errors import OctavoError
 from octavo.experiments.cell import Cell
 from octavo.experiments.store import Store
 from octavo.experiments.task_data import TaskData, read_task
-from octavo.graph import Encoder, QuantizedEncoder, load
-from octavo.graph.files import write_file
-from octavo.methods.finetune import finetune, own_copy
-from octavo.methods.head import new_head
-from octavo.methods.ptq import quantize
-from octavo.methods.qat import qat
-from octavo.methods.training import Running, TrainingResult
+from octavo.files import write_file
+from octavo.graph import Encoder, QuantizedEncoder
+from octavo.methods import load
+from octavo.methods.pipeline import quantize
+from octavo.methods.training.finetuning import finetune, own_copy
+from octavo.methods.training.head import new_head
+from octavo.methods.training.loop import Running, TrainingResult
+from octavo.methods.training.quantized import qat
 from octavo.tasks.glue import glue_task
 from octavo.versions import versions
 

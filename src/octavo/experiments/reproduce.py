@@ -16,7 +16,7 @@ from octavo.experiments.ray_engine import OnRay
 from octavo.experiments.settings import Settings
 from octavo.experiments.store import Store
 from octavo.experiments.table import Row, Table
-from octavo.graph.source import load_config
+from octavo.graph.capture.source import load_config
 from octavo.tasks.glue import GLUE
 from octavo.versions import __version__
 

@@ -13,7 +13,7 @@ import yaml
 
 from octavo.errors import SpecError, did_you_mean
 from octavo.experiments.table import Row
-from octavo.methods.hyperparameters import Hyperparameters, finetuning_defaults, qat_defaults
+from octavo.methods.training.hyperparameters import Hyperparameters, finetuning_defaults, qat_defaults
 from octavo.spec import Recipe
 
 _KEYS = ("octavo", "name", "finetune", "train", "calibration")

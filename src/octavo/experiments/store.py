@@ -9,7 +9,7 @@ from typing import Any
 
 from octavo.errors import OutputError
 from octavo.experiments.cell import Cell
-from octavo.graph.files import write_file
+from octavo.files import write_file
 
 FORMAT = 1
 _ABOUT = "grid.json"

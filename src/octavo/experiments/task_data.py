@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from octavo.graph import Encoder, Text
-from octavo.methods.labelled import Labelled, tokenize_labelled
+from octavo.methods.training.labelled import Labelled, tokenize_labelled
 from octavo.tasks.evaluate import read_examples
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GlueTask, glue_task, measure, predictions

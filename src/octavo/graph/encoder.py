@@ -12,8 +12,8 @@ from torch import Tensor, fx
 
 from octavo.errors import ModelError
 from octavo.graph import batches
-from octavo.graph.capture import move
-from octavo.graph.sites import Site, find_sites
+from octavo.graph.capture.export import move
+from octavo.graph.sites.site import Site, find_sites
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase

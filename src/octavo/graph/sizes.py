@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from octavo.graph.encoder import Encoder
-from octavo.graph.quantized import QuantizedEncoder
-from octavo.graph.sites import Kind, Site, in_placement
+from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.graph.sites.site import Kind, Site, in_placement
 
 
 def float_bytes(encoder: Encoder) -> int:

@@ -73,8 +73,9 @@ def _has_integers(path: Path) -> bool:
 
 
 def _torch_artifact(given: str) -> Artifact:
-    from octavo.graph import QuantizedEncoder, load
-    from octavo.graph.source import locate
+    from octavo.graph import QuantizedEncoder
+    from octavo.graph.capture.source import locate
+    from octavo.methods import load
 
     encoder = load(given)
     kind = "simulated" if isinstance(encoder, QuantizedEncoder) else "float"

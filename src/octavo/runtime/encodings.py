@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from octavo.graph.files import check_output, write_file
-from octavo.graph.quantized import QuantizedEncoder
-from octavo.graph.quantizer import Quantizer
+from octavo.files import check_output, write_file
+from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.runtime.grids import check_fixed
 from octavo.versions import versions
 

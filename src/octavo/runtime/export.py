@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Literal
 from torch import fx
 
 from octavo.errors import MissingExtraError, SpecError, did_you_mean
+from octavo.files import check_output, write_file
 from octavo.graph.encoder import Encoder
-from octavo.graph.files import check_output, write_file
-from octavo.graph.quantized import QuantizedEncoder
+from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.runtime.folding import foldable_factors
 from octavo.runtime.grids import check_quantizers
 from octavo.runtime.onnx_graph import IR_VERSIONS, OnnxGraph

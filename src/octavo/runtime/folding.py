@@ -6,8 +6,8 @@ import math
 
 from torch import fx
 
-from octavo.graph.flow import CARRIER, operation
-from octavo.graph.quantizer import Quantizer
+from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.graph.sites.flow import CARRIER, operation
 
 _CARRIERS = CARRIER - {"to", "_to_copy", "type_as", "slice", "select", "split", "chunk", "unbind"}
 

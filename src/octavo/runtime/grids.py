@@ -8,7 +8,7 @@ import numpy as np
 from torch import fx
 
 from octavo.errors import CalibrationError, SpecError
-from octavo.graph.quantizer import Quantizer, State
+from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.runtime.translate import Translator, Value
 
 SHORT_INTEGERS = 21

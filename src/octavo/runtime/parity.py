@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, fx
 
 from octavo.graph.encoder import Text
-from octavo.graph.quantized import QuantizedEncoder
-from octavo.graph.quantizer import Quantizer, State
+from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.numerics import dequantize
 from octavo.runtime.artifacts import Artifact, torch_runner
 from octavo.runtime.export import LEFT_OUT

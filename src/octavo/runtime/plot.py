@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from octavo.graph.files import write_file
+from octavo.files import write_file
 from octavo.runtime.bench import Benchmark, Row
 
 _WIDTH, _HEIGHT = 760, 440

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from octavo.errors import ModelError
-from octavo.graph.flow import operation
-from octavo.graph.quantizer import Quantizer
+from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.graph.sites.flow import operation
 from octavo.runtime.onnx_graph import OnnxGraph
 
 ONNX_TYPES = {

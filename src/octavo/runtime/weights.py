@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
-from octavo.graph.quantizer import Quantizer
+from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.runtime.grids import integer_type
 from octavo.runtime.translate import ONNX_TYPES, Translator, Value
 

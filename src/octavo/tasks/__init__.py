@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from octavo.fidelity.comparison import Fidelity, FidelityResult
+from octavo.numerics.metrics import METRICS, accuracy, f1, matthews, pearson, spearman
 from octavo.tasks.evaluate import (
     TASKS,
     Evaluation,
@@ -11,12 +13,10 @@ from octavo.tasks.evaluate import (
     score_task,
 )
 from octavo.tasks.examples import Examples
-from octavo.tasks.fidelity import Fidelity, FidelityResult
 from octavo.tasks.glue import GLUE, GlueTask, Split, glue_task, measure, predictions
 from octavo.tasks.glue_files import read_glue
 from octavo.tasks.hub import read_glue_hub
 from octavo.tasks.labels import label_mapping
-from octavo.tasks.metrics import METRICS, accuracy, f1, matthews, pearson, spearman
 from octavo.tasks.model import Model, Progress
 from octavo.tasks.similarity import SIMILARITY, embed_texts, similarity_metrics
 from octavo.tasks.texts import Text, read_texts

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from octavo.errors import DataError, ModelError, OctavoError
+from octavo.fidelity.comparison import EMBEDDING, Fidelity, FidelityResult
 from octavo.tasks.examples import Examples
-from octavo.tasks.fidelity import EMBEDDING, Fidelity, FidelityResult
 from octavo.tasks.glue import GLUE, GlueTask, measure, predictions, unknown_task
 from octavo.tasks.glue_files import read_glue
 from octavo.tasks.hub import read_glue_hub

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from octavo.errors import DataError, did_you_mean
-from octavo.tasks.metrics import METRICS
+from octavo.numerics.metrics import METRICS
 
 NUMBERED = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import ModelError
+from octavo.numerics.metrics import spearman
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GLUE, GlueTask
-from octavo.tasks.metrics import spearman
 from octavo.tasks.model import Model, Progress, run
 from octavo.tasks.texts import Text
 

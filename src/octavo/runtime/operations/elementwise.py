@@ -61,7 +61,7 @@ def _binary(t: Translator, node: fx.Node) -> Value:
 
 
 def _bare(node: fx.Node) -> str:
-    from octavo.graph.flow import operation
+    from octavo.graph.sites.flow import operation
 
     return operation(node)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Translation = Callable[[Translator, fx.Node], "Value | list[Value]"]
 
 TABLE: dict[str, Translation] = {}
-"""Bare name of an operation, as `octavo.graph.flow.operation` gives it, and the function that writes it."""
+"""Bare name of an operation, as `operation` of a captured graph gives it, and the function that writes it."""
 
 
 def translates(*names: str) -> Callable[[Translation], Translation]:

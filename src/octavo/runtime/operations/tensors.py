@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from octavo.errors import ModelError
-from octavo.graph.flow import operation
+from octavo.graph.sites.flow import operation
 from octavo.runtime.operations.table import translates
 from octavo.runtime.translate import Translator, Value
 

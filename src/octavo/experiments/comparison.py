@@ -1,0 +1,213 @@
+"""Recipes side by side: what each costs in quality and gains in size, on one model and the same texts."""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from octavo.errors import DataError, SpecError
+from octavo.experiments.comparison_store import ComparisonStore
+from octavo.fidelity.comparison import EMBEDDING
+from octavo.graph import Encoder, QuantizedEncoder
+from octavo.graph.saved.write import MANIFEST, WEIGHTS
+from octavo.graph.sites.site import in_placement
+from octavo.graph.sizes import float_bytes, sites_by_bits
+from octavo.methods.calibration.permutation import extra_parameters
+from octavo.methods.calibration.together import quantize_together
+from octavo.spec import CrossEntropy, MinMax, Recipe, RunningMinMax, recipe_to_dict
+from octavo.tasks.evaluate import compare, score_task
+from octavo.tasks.texts import Text
+
+Progress = Callable[[int, int], None]
+MEASURES = (
+    *("score", "cosine_mean", "cosine_worst", "sqnr_db", "agreement", "kl", "correlation"),
+    "neighbour_overlap",
+)
+"""What is measured for every seed; rows hold medians."""
+FLOAT = "fp32"
+_REMEMBERED_BYTES = 2**28
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What recipes are compared on.
+
+    Arguments:
+        calibration: texts to find ranges with; texts: those that fidelity is measured on.
+        task, data: a task of `octavo evaluate` and its files; None leaves the score out.
+        seeds: orders of the calibration texts; measures are medians over them.
+        batch_size: calibration texts a batch.
+    """
+
+    calibration: tuple[Text, ...]
+    texts: tuple[Text, ...]
+    task: str | None = None
+    data: str | None = None
+    seeds: tuple[int, ...] = (0,)
+    batch_size: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.seeds:
+            raise SpecError("no seed was given; give at least one, such as 0")
+        if not self.calibration or not self.texts:
+            raise DataError("a comparison needs texts for calibration and for fidelity; one list is empty")
+
+    def to_dict(self) -> dict[str, Any]:
+        """What identifies the question; texts as fingerprints, seeds not: more can be added later."""
+        texts = {name: _fingerprint(getattr(self, name)) for name in ("calibration", "texts")}
+        return {**texts, "task": self.task, "batch_size": self.batch_size}
+
+
+def compare_recipes(
+    encoder: Encoder,
+    recipes: Sequence[Recipe],
+    question: Question,
+    *,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Quantize by each recipe and measure what comes out, one row each; the first is the float model.
+
+    Recipes with the same weights share their calibration passes, and the float model runs once over the texts
+    of fidelity. With `folder`, what is there is not measured again, and what is finished is written.
+    """
+    _check_names(recipes)
+    bench = _Bench(encoder, question, ComparisonStore(folder, {"model": encoder.name, **question.to_dict()}))
+    seeds = {r.name: question.seeds if _reads_order(encoder, r) else question.seeds[:1] for r in recipes}
+    total = sum(map(len, seeds.values()))
+    rows = [bench.float_row()]
+    for seed in question.seeds:
+        bench.run([recipe for recipe in recipes if seed in seeds[recipe.name]], seed, total, progress)
+    for recipe in recipes:
+        rows.append(_row(recipe, [bench.found[recipe.name, seed] for seed in seeds[recipe.name]]))
+    return rows
+
+
+class _Bench:
+    """Measures recipes, one seed at a time."""
+
+    def __init__(self, encoder: Encoder, question: Question, store: ComparisonStore) -> None:
+        self.encoder, self.question, self.store = encoder, question, store
+        self.reference = _Remembering(**encoder.parts())
+        self.found: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def run(self, recipes: Sequence[Recipe], seed: int, total: int, progress: Progress | None) -> None:
+        """Find in the store, or else measure, all recipes with one seed."""
+        missing = []
+        for recipe in recipes:
+            kept = self.store.get(recipe.name, seed, recipe_to_dict(recipe))
+            if kept is None:
+                missing.append(recipe)
+            else:
+                self.found[recipe.name, seed] = kept
+        models = quantize_together(
+            self.encoder, missing, self.question.calibration, batch_size=self.question.batch_size, seed=seed
+        )
+        while models:
+            model = models.pop(0)  # and let go of it: a model holds a copy of its weights
+            measured = self._measure(model)
+            self.found[model.recipe.name, seed] = measured
+            self.store.put(model.recipe.name, seed, recipe_to_dict(model.recipe), measured)
+            if progress is not None:
+                progress(len(self.found), total)
+
+    def float_row(self) -> dict[str, Any]:
+        """The float model, whose only measure is its score."""
+        row = self.store.get(FLOAT, 0, {})
+        if row is None:
+            row = {"recipe": FLOAT, "bytes": float_bytes(self.encoder), **self._score(self.encoder)}
+            self.store.put(FLOAT, 0, {}, row)
+        return row
+
+    def _measure(self, model: QuantizedEncoder) -> dict[str, Any]:
+        fidelity = compare(model, self.reference, self.question.texts).fidelity
+        assert fidelity is not None
+        plain = fidelity.to_dict()
+        measured = {name: _one(plain[name]) for name in MEASURES if name in plain}
+        return {**measured, **self._score(model), **_sizes(model)}
+
+    def _score(self, model: Encoder) -> dict[str, Any]:
+        if self.question.task is None:
+            return {}
+        return {"score": score_task(model, self.question.task, data=self.question.data).score}
+
+
+@dataclass(eq=False, kw_only=True)
+class _Remembering(Encoder):
+    """The float model, which answers a batch that it has seen from memory (up to a quarter of a gigabyte)."""
+
+    seen: dict[bytes, dict[str, Tensor]] = field(default_factory=dict)
+    held: int = 0
+
+    def __call__(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        key = b"".join(batch[name].cpu().numpy().tobytes() for name in sorted(batch))
+        if key in self.seen:
+            return self.seen[key]
+        outputs = super().__call__(batch)
+        size = sum(tensor.numel() * tensor.element_size() for tensor in outputs.values())
+        if self.held + size <= _REMEMBERED_BYTES:
+            self.held += size
+            self.seen[key] = outputs
+        return outputs
+
+
+def _reads_order(encoder: Encoder, recipe: Recipe) -> bool:
+    """Whether the ranges of a recipe depend on the order of the calibration texts."""
+    sites = in_placement(encoder.activation_sites, recipe.placement)
+    specs = [recipe.spec(site.name, site.kind, site.role) for site in sites]
+    ordered = MinMax | RunningMinMax | CrossEntropy
+    static = [spec for spec in specs if spec is not None and not spec.dynamic]
+    return any(isinstance(spec.estimator, ordered) for spec in static)
+
+
+def _row(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One row: medians of what was measured, sizes of the first seed, and the seeds' own values."""
+    medians: dict[str, Any] = {}
+    for name in MEASURES:
+        values = [entry[name] for entry in found if entry.get(name) is not None]
+        if values:
+            medians[name] = statistics.median(values)
+    rest = {name: value for name, value in found[0].items() if name not in MEASURES}
+    return {"recipe": recipe.name, **medians, **rest, "seeds": [dict(entry) for entry in found]}
+
+
+def _sizes(model: QuantizedEncoder) -> dict[str, Any]:
+    """Bytes on disk, extra parameters of groups, and how many sites have how many bits."""
+    with tempfile.TemporaryDirectory() as place:
+        saved = model.save(Path(place) / "model")
+        size = sum((saved / name).stat().st_size for name in (WEIGHTS, MANIFEST))
+    counts = {
+        f"{kind}_bits": {str(bits or "float"): count for bits, count in sites_by_bits(model, kind).items()}
+        for kind in ("activation", "weight")
+    }
+    return {"bytes": size, "extra_parameters": extra_parameters(model), **counts}
+
+
+def _one(value: object) -> Any:
+    """A measure by output as one number: the embedding's, or the mean over outputs; None where undefined."""
+    if not isinstance(value, dict):
+        return value
+    if EMBEDDING in value:
+        return value[EMBEDDING]
+    numbers = [number for number in value.values() if number is not None]
+    return sum(numbers) / len(numbers) if numbers else None
+
+
+def _check_names(recipes: Sequence[Recipe]) -> None:
+    names = [recipe.name for recipe in recipes]
+    if not names:
+        raise SpecError("no recipe was given; give some, such as w8a8,w8a8-peg6")
+    twice = next((name for name in names if names.count(name) > 1 or name == FLOAT), None)
+    if twice is not None:
+        raise SpecError(f"{twice!r} names more than one row; give every recipe a name of its own")
+
+
+def _fingerprint(texts: Sequence[Text]) -> dict[str, Any]:
+    return {"texts": len(texts), "sha256": hashlib.sha256(repr(list(texts)).encode()).hexdigest()}

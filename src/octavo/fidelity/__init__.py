@@ -1,0 +1,1 @@
+"""Fidelity: how close the outputs of one model are to those of another, without labels."""

@@ -1,0 +1,1 @@
+"""Quantizers: attached to the sites of a graph, switched and watched."""

@@ -1,0 +1,258 @@
+"""Quantizers: modules that stand at the sites of a graph, one state machine for weights and activations."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import torch
+from torch import Tensor, nn
+
+from octavo.errors import CalibrationError, SpecError
+from octavo.graph.quantizers.ranges import Layout, make_estimator
+from octavo.graph.sites.site import Site
+from octavo.numerics import (
+    Affine,
+    RangeEstimator,
+    affine_from_range,
+    broadcast,
+    by_channel,
+    min_max,
+    quantize,
+)
+from octavo.numerics.affine import SMALLEST_SCALE
+from octavo.numerics.blocks import fake_quantize_in_blocks
+from octavo.numerics.learned import learned_fake_quantize, zero_point_of
+from octavo.numerics.straight_through import straight_through
+from octavo.spec import CrossEntropy, PerToken, TensorSpec
+
+
+class State(Enum):
+    """What a quantizer does with the tensor that passes."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    FIX = "fix"
+    LEARN = "learn"
+
+
+class Quantizer(nn.Module):
+    """Quantizes one site by one spec.
+
+    OBSERVE watches ranges and passes the float tensor on; FIX quantizes with the ranges found (or, if the
+    spec is dynamic, with those of the tensor itself); LEARN does so with ranges that take gradients; OFF
+    passes everything.
+
+    Attributes:
+        scale: (groups,) float32; zero_point: (groups,) int32; index: (channels,) the group of every channel.
+    """
+
+    scale: Tensor
+    zero_point: Tensor
+    index: Tensor
+    constant: Tensor | None
+    limits: Tensor | None
+
+    def __init__(self, site: Site, spec: TensorSpec) -> None:
+        super().__init__()
+        self.site = site
+        self.spec = spec
+        self.state = State.OBSERVE
+        self.inplace = False  # set where the graph proves that nothing else reads the input's memory
+        self.low, self.high = 0, 0
+        self._offset: int | None = (
+            None  # a single zero-point as a number, which the forward pass reads faster
+        )
+        self._estimator: RangeEstimator | None = None
+        self.register_buffer("scale", torch.empty(0))
+        self.register_buffer("zero_point", torch.empty(0, dtype=torch.int32))
+        self.register_buffer("constant", None, persistent=False)
+        self.log_scale: nn.Parameter | None = None
+        self.shift: nn.Parameter | None = None
+        self.register_buffer("limits", None)
+        self.momentum: float | None = None
+        self.gradient_scaling = False
+        self.set_layout(Layout.of(site, spec))
+
+    def set_layout(self, layout: Layout) -> None:
+        """Group the channels anew (a permutation was found) and forget what was observed."""
+        self.axis = layout.axis
+        self.register_buffer("index", layout.index.to(self.scale.device))
+        self._estimator = None
+
+    @property
+    def has_range(self) -> bool:
+        """Whether a static range was found or loaded."""
+        return self.scale.numel() > 0
+
+    # -- forward ---------------------------------------------------------------------------------------------
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.state is State.OFF:
+            return x
+        if self.state is State.OBSERVE:
+            self.observe(x)
+            return x
+        if self.constant is not None and not self.training:
+            return self.constant
+        if self.state is State.LEARN:
+            return self._learned(x)
+        affine = self._dynamic_affine(x) if self.spec.dynamic else self.affine()
+        scale, zero_point = self._spread(affine, x.dim())
+        if (
+            torch.is_grad_enabled() and x.requires_grad
+        ):  # the gradient of rounding is zero; pass it straight through
+            return straight_through(x, scale, zero_point, affine.low, affine.high)
+        offset = zero_point if self._offset is None or self.spec.dynamic else self._offset
+        return fake_quantize_in_blocks(x, scale, offset, affine.low, affine.high, inplace=self.inplace)
+
+    def affine(self) -> Affine:
+        """The static grid, one entry per group."""
+        if not self.has_range:
+            raise CalibrationError(f"{self.site.name} has no range; calibrate the model first")
+        return Affine(scale=self.scale, zero_point=self.zero_point, low=self.low, high=self.high)
+
+    def per_channel(self, ndim: int) -> tuple[Tensor, Tensor]:
+        """Static scale and zero-point, shaped to broadcast against a tensor of `ndim` dimensions."""
+        return self._spread(self.affine(), ndim)
+
+    def _spread(self, affine: Affine, ndim: int) -> tuple[Tensor, Tensor]:
+        if self.spec.dynamic and affine.scale.dim() == ndim:  # per token: shaped already
+            return affine.scale, affine.zero_point
+        if self.axis is None:
+            return affine.scale.reshape(()), affine.zero_point.reshape(())
+        return (
+            broadcast(affine.scale[self.index], ndim, self.axis),
+            broadcast(affine.zero_point[self.index], ndim, self.axis),
+        )
+
+    def integers(self, x: Tensor) -> Tensor:
+        """The integers of eq. 1 for a tensor at this site, int32."""
+        scale, zero_point = self.per_channel(x.dim())
+        return quantize(x, scale, zero_point, self.low, self.high).to(torch.int32)
+
+    # -- ranges ----------------------------------------------------------------------------------------------
+
+    def observe(self, x: Tensor) -> None:
+        """Take a piece of a batch into the range estimate."""
+        if self.spec.dynamic:
+            return
+        if not bool(torch.isfinite(x).all()):
+            raise CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
+        if self._estimator is None:
+            self._estimator = make_estimator(self.spec, self.index)
+        rows = isinstance(self.spec.estimator, CrossEntropy)
+        self._estimator.observe(x.reshape(-1, x.shape[-1]) if rows else by_channel(x, self.axis))
+
+    def commit(self) -> None:
+        """Close a batch."""
+        if self._estimator is not None:
+            self._estimator.commit()
+
+    def fix(self) -> None:
+        """Turn what was observed into a range and start to quantize with it."""
+        if self._estimator is not None:
+            self.set_affine(self._estimated())
+            self._estimator = None
+        elif not self.spec.dynamic and not self.has_range:
+            raise CalibrationError(f"{self.site.name} saw no data; give at least one calibration text")
+        self.end_learning()
+        self.state = State.FIX
+
+    def _estimated(self) -> Affine:
+        assert self._estimator is not None
+        minimum, maximum = self._estimator.range()
+        return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric)
+
+    def set_affine(self, affine: Affine) -> None:
+        """Use a grid found elsewhere: loaded, searched or learned."""
+        self.scale, self.zero_point = affine.scale, affine.zero_point
+        self.low, self.high = affine.low, affine.high
+        self._offset = int(affine.zero_point) if affine.zero_point.numel() == 1 else None
+
+    def _dynamic_affine(self, x: Tensor) -> Affine:
+        """The grid of this very tensor; per token it has one entry per position, (..., 1)."""
+        per_token = isinstance(self.spec.granularity, PerToken)
+        rows = x.detach().reshape(-1, x.shape[-1]) if per_token else by_channel(x.detach(), self.axis)
+        index = torch.arange(len(rows), device=x.device) if per_token else self.index
+        estimator = make_estimator(self.spec, index)
+        estimator.observe(rows)
+        try:
+            ends = estimator.range()
+        except CalibrationError as error:
+            raise CalibrationError(f"{self.site.name}: {error}") from error
+        minimum, maximum = (end.reshape(*x.shape[:-1], 1) for end in ends) if per_token else ends
+        return affine_from_range(
+            minimum, maximum, self.spec.bits, self.spec.symmetric, signed=self.spec.symmetric
+        )
+
+    # -- learning --------------------------------------------------------------------------------------------
+
+    def learn(
+        self, *, trainable: bool = True, momentum: float | None = None, gradient_scaling: bool = False
+    ) -> None:
+        """Round straight-through; scale and (if the spec is asymmetric) zero-point take gradients.
+
+        Arguments:
+            trainable: False keeps the range as it is while gradients pass.
+            momentum: follow the minimum and maximum of the tensors in training instead of learning; 0 takes
+                the range of the last tensor.
+            gradient_scaling: divide the range's gradients by sqrt(members * high), as LSQ does.
+        """
+        if self.spec.dynamic:
+            raise SpecError(f"{self.site.name}: dynamic ranges cannot be learned; use a static spec")
+        self.end_learning()  # go on from what was learned before
+        affine = self.affine()
+        learns = trainable and momentum is None
+        self.log_scale = nn.Parameter(affine.scale.log(), requires_grad=learns)
+        if not self.spec.symmetric:
+            share = affine.zero_point.to(affine.scale.dtype) / (self.high - self.low)
+            self.shift = nn.Parameter(share, requires_grad=learns)
+        self.gradient_scaling, self.momentum = gradient_scaling, momentum
+        self.limits = None if momentum is None else self._ends(affine)
+        self.constant = None
+        self.state = State.LEARN
+
+    def end_learning(self) -> None:
+        """Take what was learned as the fixed range."""
+        if self.log_scale is None:
+            return
+        with torch.no_grad():
+            zero = self.zero_point
+            if self.shift is not None:
+                zero = torch.as_tensor(zero_point_of(self.shift, self.low, self.high)).int()
+            scale = self.log_scale.detach().exp().clamp(min=SMALLEST_SCALE)
+            self.set_affine(Affine(scale=scale, zero_point=zero, low=self.low, high=self.high))
+        self.log_scale = self.shift = self.limits = None
+
+    def _learned(self, x: Tensor) -> Tensor:
+        assert self.log_scale is not None
+        if self.limits is not None and self.training:
+            self._follow(x.detach())
+        log_scale: Tensor = self.log_scale
+        shift: Tensor | None = self.shift
+        if self.axis is not None:
+            log_scale = broadcast(log_scale[self.index], x.dim(), self.axis)
+            shift = None if shift is None else broadcast(shift[self.index], x.dim(), self.axis)
+        factor = (x.numel() / self.log_scale.numel() * self.high) ** -0.5 if self.gradient_scaling else 1.0
+        return learned_fake_quantize(x, log_scale, shift, self.low, self.high, factor)
+
+    def _ends(self, affine: Affine) -> Tensor:
+        """Minimum and maximum of a grid, (2, groups)."""
+        low, high = affine.low - affine.zero_point, affine.high - affine.zero_point
+        return torch.stack((low * affine.scale, high * affine.scale))
+
+    def _follow(self, x: Tensor) -> None:
+        """Move the range towards that of a tensor; nothing here waits for the device."""
+        assert self.limits is not None and self.momentum is not None and self.log_scale is not None
+        with torch.no_grad():
+            seen = torch.stack(min_max(by_channel(x, self.axis), self.index, self.log_scale.numel()))
+            self.limits.lerp_(seen, 1 - self.momentum)
+            signed = self.low < 0
+            minimum, maximum = self.limits
+            affine = affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric, signed=signed)
+            self.log_scale.copy_(affine.scale.log())
+            if self.shift is not None:
+                self.shift.copy_(affine.zero_point / (self.high - self.low))
+
+    def extra_repr(self) -> str:
+        return f"{self.site.name}, {self.spec.bits} bits, {self.state.value}"

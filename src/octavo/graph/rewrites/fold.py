@@ -1,0 +1,138 @@
+"""Folding: channel factors of an activation moved into the norm before it and the weights that read it.
+
+    LayerNorm(r; g, b) ── x ── W      =      LayerNorm(r; g/s, b/s) ── x/s ── W diag(s)
+
+Both compute the same; but x/s can have one range where x had outliers in few dimensions, so a per-tensor
+quantizer at x/s acts as one with a scale per embedding dimension (section 4 of the paper). A residual sum
+that reads x as well goes on reading it from the norm as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.graph.rewrites.editing import Editor, label
+from octavo.graph.sites.flow import CARRIER, operation
+from octavo.spec import Folded
+
+TRANSFORM = "fold"
+_HOLDER = "folded"
+_ATEN = torch.ops.aten
+
+
+def folded_sites(model: QuantizedEncoder) -> dict[str, Quantizer]:
+    """The quantizers that can be folded, by site: only linear layers with plain weights read them."""
+    return {name: q for name, q in _asked(model).items() if _weights_read(model, name)}
+
+
+def unfoldable_sites(model: QuantizedEncoder) -> tuple[str, ...]:
+    """Sites that a recipe wants folded and that something else than a linear layer reads."""
+    return tuple(name for name in _asked(model) if not _weights_read(model, name))
+
+
+def _asked(model: QuantizedEncoder) -> dict[str, Quantizer]:
+    return {name: q for name, q in model.quantizers.items() if isinstance(q.spec.granularity, Folded)}
+
+
+def fold(model: QuantizedEncoder, factors: Mapping[str, Tensor] | None = None) -> QuantizedEncoder:
+    """The same function with every folded site divided by its factors, (width,); ones where none are given.
+
+    Without factors this is the rewrite alone, for a model whose parameters are still to be loaded.
+    """
+    editor = Editor(model.graph, model.quantizers)
+    calls = {str(node.target): node for node in editor.graph.nodes if node.op == "call_module"}
+    readers = weights_read(model)
+    columns: dict[str, Tensor] = {}
+    for name, quantizer in folded_sites(model).items():
+        width = quantizer.site.width
+        assert width is not None
+        factor = torch.ones(width) if factors is None else factors[name]
+        _divide(editor, calls[f"quantizers.{label(name)}"], name, factor)
+        columns |= dict.fromkeys(readers[name], factor)
+    for path, factor in columns.items():
+        _scale_columns(editor.module, path, factor)
+    parts: dict[str, Any] = {field.name: getattr(model, field.name) for field in fields(model)}
+    changed = {"graph": editor.finish(), "quantizers": editor.quantizers}
+    return QuantizedEncoder(**parts | changed | {"transforms": (*model.transforms, TRANSFORM)})
+
+
+def weights_read(model: QuantizedEncoder) -> dict[str, list[str]]:
+    """The parameters of the linear layers that read each folded site."""
+    return {name: _weights_read(model, name) for name in folded_sites(model)}
+
+
+def _weights_read(model: QuantizedEncoder, site: str) -> list[str]:
+    """The parameters that a site is multiplied with; none where another operation reads it too."""
+    readers = list(_readers(_call_of(model, site)))
+    weights = [_parameter(reader.args[1]) if operation(reader) == "linear" else None for reader in readers]
+    return [str(weight.target) for weight in weights if weight is not None] if all(weights) else []
+
+
+def _call_of(model: QuantizedEncoder, site: str) -> fx.Node:
+    wanted = f"quantizers.{label(site)}"
+    nodes: Iterable[fx.Node] = model.graph.graph.nodes
+    return next(node for node in nodes if node.target == wanted)
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    for user in node.users:
+        if operation(user) in CARRIER:
+            yield from _readers(user)
+        else:
+            yield user
+
+
+def _parameter(weight: object) -> fx.Node | None:
+    """The parameter behind a weight and its quantizer; None where the weight is computed."""
+    node = weight
+    while isinstance(node, fx.Node) and node.op == "call_module":
+        node = node.args[0]
+    return node if isinstance(node, fx.Node) and node.op == "get_attr" else None
+
+
+def _divide(editor: Editor, call: fx.Node, site: str, factor: Tensor) -> None:
+    """Let a quantizer read x/s: from a second norm where a norm makes x, else by a multiplication."""
+    source = call.args[0]
+    assert isinstance(source, fx.Node)
+    norm = source
+    while operation(norm) == "dropout":
+        norm = norm.all_input_nodes[0]
+    path = f"{_HOLDER}.{label(site)}"
+    with editor.graph.inserting_before(call):
+        if operation(norm) == "layer_norm" and _is_plain(norm):
+            x, shape, weight, bias, *rest = norm.args
+            scaled = [
+                _scaled(editor, path, part, node, factor, norm)
+                for part, node in (("weight", weight), ("bias", bias))
+            ]
+            made = editor.call(_ATEN.layer_norm.default, x, shape, *scaled, *rest)
+        else:
+            inverse = editor.tensor(f"{path}.inverse", nn.Parameter(1 / factor, requires_grad=False), source)
+            made = editor.call(_ATEN.mul.Tensor, source, inverse)
+    call.replace_input_with(source, made)
+
+
+def _is_plain(norm: fx.Node) -> bool:
+    parameters = norm.args[2:4]
+    return len(parameters) == 2 and all(isinstance(n, fx.Node) and n.op == "get_attr" for n in parameters)
+
+
+def _scaled(editor: Editor, path: str, part: str, node: object, factor: Tensor, like: fx.Node) -> fx.Node:
+    assert isinstance(node, fx.Node)
+    value = editor.module.get_parameter(str(node.target)).detach()
+    return editor.tensor(f"{path}.{part}", nn.Parameter(value / factor.to(value)), like)
+
+
+def _scale_columns(module: fx.GraphModule, path: str, factor: Tensor) -> None:
+    """Put W diag(s) in the place of W; the float model keeps its own."""
+    *parents, leaf = path.split(".")
+    holder: nn.Module = module.get_submodule(".".join(parents))
+    value = holder.get_parameter(leaf).detach()
+    setattr(holder, leaf, nn.Parameter(value * factor.to(value)))

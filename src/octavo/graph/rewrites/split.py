@@ -1,0 +1,333 @@
+"""The per-tensor form of per-group activations: the paper's figure on PEG with per-tensor operations.
+
+Section 4 of the paper: the output of the first LayerNorm is permuted and cut into K pieces, the first
+linear layer of the FFN is decomposed by columns and its K results summed, the second by rows and its K
+results concatenated, and the inverse permutation comes before the next LayerNorm. Each piece has a
+quantizer of one scale.
+
+    r - gather - LayerNorm' -+- x0 - W1[:, 0] -+              +- W2[0, :] - h0 - (+ x0) - y0 -+
+                             +- x1 - W1[:, 1] -+- sum - GELU -+- W2[1, :] - h1 - (+ x1) - y1 -+- cat - gather
+
+Folded into parameters: LayerNorm' has permuted weight and bias (its statistics do not change under a
+permutation), W1 permuted columns, W2 permuted rows and bias. Two gathers a layer remain, and none
+without a permutation: one before the first LayerNorm, because its input holds the layer's input, which
+attention reads too; one before the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import pairwise
+
+import torch
+from torch import Tensor, fx
+
+from octavo.errors import CalibrationError, SpecError
+from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.graph.quantizers.quantizer import Quantizer, State
+from octavo.graph.rewrites.editing import HOLDER as QUANTIZERS
+from octavo.graph.rewrites.editing import Editor, label
+from octavo.graph.rewrites.pieces import HOLDER, Groups, WeightCutter, activation_piece
+from octavo.graph.sites.flow import LINEAR, MATMUL, operation
+from octavo.graph.sites.site import Site
+from octavo.spec import PerGroup, PerTensor
+
+TRANSFORM = "split"
+"""The name of this rewrite in `octavo.json`."""
+
+_ATEN = torch.ops.aten
+
+
+def split_groups(model: QuantizedEncoder) -> QuantizedEncoder:
+    """A model of the same function in which every activation quantizer is per tensor; `model` stays as it is.
+
+    Each site with groups becomes sites `<name>.groups.0`, `.1` and so on; a linear layer that reads it is
+    cut by columns, one that makes it by rows, and their weights become `<name>.groups.0.weight` and so on,
+    on the scales they had. Outputs equal those of `model` up to the order of float additions.
+    """
+    check_split(model)
+    return apply_split(model)
+
+
+def apply_split(model: QuantizedEncoder) -> QuantizedEncoder:
+    """The rewrite without its checks: also for a model whose ranges are still to be loaded."""
+    splitter = _Splitter(model)
+    for quantizer in grouped(model).values():
+        splitter.split(quantizer.site)
+    for join in splitter.joins:
+        splitter.cut_readers(join)
+    parts = {field.name: getattr(model, field.name) for field in fields(model)}
+    indices = {name: quantizer.index for name, quantizer in grouped(model).items()}
+    return QuantizedEncoder(**parts | splitter.finish() | {"group_index": indices})
+
+
+class _Splitter:
+    """The rewrite in progress.
+
+    First every grouped quantizer becomes pieces and a join, which stands for the whole tensor in its original
+    order; then the readers of joins that can read pieces do, and joins that nobody reads disappear.
+    """
+
+    def __init__(self, model: QuantizedEncoder) -> None:
+        self.model = model
+        self.editor = Editor(model.graph, model.quantizers)
+        self.weights = WeightCutter(self.editor, model.weight_sites)
+        self.joins: dict[fx.Node, tuple[Groups, list[fx.Node], Site]] = {}
+        self.pieces: dict[str, list[Site]] = {}  # the sites that replace an activation site
+        self.orders: dict[tuple[int, ...], str] = {}
+
+    def finish(self) -> dict[str, object]:
+        """The changed parts of the model."""
+        graph = self.editor.finish()
+        used = {str(node.target) for node in graph.graph.nodes}
+        kept = {n: q for n, q in self.editor.quantizers.items() if f"{QUANTIZERS}.{label(n)}" in used}
+        activations, weights = (tuple(self._replaced(sites, used)) for sites in self.model.sites)
+        names = [site.name for site in (*activations, *weights)]
+        return {
+            "graph": graph,
+            "quantizers": {name: kept[name] for name in names if name in kept},
+            "sites": (activations, weights),
+            "transforms": (*self.model.transforms, TRANSFORM),
+        }
+
+    def _replaced(self, sites: Sequence[Site], used: set[str]) -> list[Site]:
+        """The sites with pieces, and pieces of pieces, in the place of what was cut."""
+        made = self.pieces | self.weights.new_sites
+        result = []
+        for site in sites:
+            pieces = made.get(site.name, [])
+            if not pieces or (site.kind == "weight" and used.intersection(site.targets)):
+                result.append(site)
+            result += self._replaced(pieces, used)
+        return result
+
+    # -- first: pieces and a join for every grouped site ---------------------------------------------------
+
+    def split(self, site: Site) -> None:
+        """Put pieces and their join in the place of a per-group quantizer."""
+        call = self.editor.call_of(site.name)
+        made, whole = call.args[0], self.editor.quantizers[site.name]
+        assert isinstance(made, fx.Node)
+        groups = Groups.of(whole.index)
+        with self.editor.after(call):
+            parts = self._parts(made, site, groups)
+            pieces = [self._quantized(part, whole, group) for group, part in enumerate(parts)]
+            join = self.editor.call(_ATEN.cat.default, pieces, -1)
+            join = self._gathered(join, groups, groups.inverse)
+        call.replace_all_uses_with(join)
+        # At once: what is left here would still count as a reader of other joins.
+        self.editor.erase(call)
+        self.editor.erase(made)
+        self.joins[join] = (groups, pieces, site)
+
+    def _quantized(self, part: fx.Node, whole: Quantizer, group: int) -> fx.Node:
+        piece = activation_piece(whole, group, int(part.meta["val"].shape[-1]), part)
+        piece.inplace = whole.inplace and operation(part) in ("linear", "add")
+        self.pieces.setdefault(whole.site.name, []).append(piece.site)
+        return self.editor.quantize(part, piece)
+
+    def _parts(self, made: fx.Node, site: Site, groups: Groups) -> list[fx.Node]:
+        """The tensor at a node, group by group, with as much as possible folded into what makes it."""
+        if len(made.users) > 1:  # others read it whole; to make it twice would cost more than to cut it
+            return self._sliced(self._gathered(made, groups, groups.order), groups)
+        if self.weights.is_plain_linear(made):
+            return self._rows(made, site, groups)
+        if operation(made) == "add" and _adds_alike(made):
+            left, right = (self.pieces_of(n, groups) for n in made.all_input_nodes)
+            return [self.editor.call(_ATEN.add.Tensor, a, b) for a, b in zip(left, right, strict=True)]
+        if not groups.is_sorted and self.weights.is_plain_norm(made):
+            return self._sliced(self._permuted_norm(made, site, groups), groups)
+        return self._sliced(self._gathered(made, groups, groups.order), groups)
+
+    def _rows(self, linear: fx.Node, site: Site, groups: Groups) -> list[fx.Node]:
+        x, weight, *rest = linear.args
+        bias = rest[0] if rest else None
+        parts = []
+        for group, keep in enumerate(groups.channels()):
+            piece = self.weights.weight(weight, site, group, keep, 0, linear)
+            offset = None if bias is None else self.weights.bias(bias, piece, keep, linear)
+            parts.append(self.editor.call(_ATEN.linear.default, x, piece, offset))
+        return parts
+
+    def _permuted_norm(self, norm: fx.Node, site: Site, groups: Groups) -> fx.Node:
+        """LayerNorm(r)[order] as the LayerNorm of r[order] with permuted weight and bias."""
+        x, shape, weight, bias, *rest = norm.args
+        scale = self.weights.weight(weight, site, None, groups.order, 0, norm)
+        offset = self.weights.bias(bias, scale, groups.order, norm)
+        gathered = self._gathered(x, groups, groups.order)
+        return self.editor.call(_ATEN.layer_norm.default, gathered, shape, scale, offset, *rest)
+
+    def pieces_of(self, node: fx.Node, groups: Groups) -> list[fx.Node]:
+        """A whole tensor cut into groups: its pieces where it is a join of the same groups, else slices."""
+        if operation(node) == "dropout":
+            inner = node.args[0]
+            if isinstance(inner, fx.Node) and self._joins_alike(inner, groups):
+                return [self._dropped(node, piece) for piece in self.joins[inner][1]]
+        if self._joins_alike(node, groups):
+            return self.joins[node][1]
+        return self._sliced(self._gathered(node, groups, groups.order), groups)
+
+    def _joins_alike(self, node: fx.Node, groups: Groups) -> bool:
+        return node in self.joins and self.joins[node][0].same(groups)
+
+    def _dropped(self, dropout: fx.Node, piece: fx.Node) -> fx.Node:
+        call = self.editor.graph.call_module(str(dropout.target), (piece,))
+        call.meta = dict(piece.meta)
+        return call
+
+    # -- then: linear layers that read joins ---------------------------------------------------------------
+
+    def cut_readers(self, join: fx.Node) -> None:
+        """Let every linear layer that reads a join read its pieces: by columns, summed."""
+        groups, pieces, site = self.joins[join]
+        for reader in list(join.users):
+            if operation(reader) == "dropout":
+                with self.editor.after(reader):
+                    dropped = [self._dropped(reader, piece) for piece in pieces]
+                for inner in list(reader.users):
+                    self._cut_reader(inner, reader, dropped, groups, site)
+            else:
+                self._cut_reader(reader, join, pieces, groups, site)
+
+    def _cut_reader(
+        self, reader: fx.Node, x: fx.Node, pieces: list[fx.Node], groups: Groups, site: Site
+    ) -> None:
+        if operation(reader) not in LINEAR | MATMUL or reader.args[0] is not x:
+            return
+        if not self.weights.is_plain_linear(reader):
+            raise SpecError(
+                f"{site.name} is read by {reader.name}, whose weight is not a plain matrix and cannot be cut "
+                f"by columns; use per-tensor ranges at {site.name}"
+            )
+        with self.editor.after(reader):
+            total = self._columns(reader, pieces, groups, site)
+        reader.replace_all_uses_with(total)
+        self.editor.erase(reader)
+
+    def _columns(self, linear: fx.Node, pieces: list[fx.Node], groups: Groups, site: Site) -> fx.Node:
+        _, weight, *rest = linear.args
+        bias = rest[0] if rest else None
+        total = None
+        for group, (piece, keep) in enumerate(zip(pieces, groups.channels(), strict=True)):
+            part = self.weights.weight(weight, site, group, keep, 1, linear)
+            term = self.editor.call(_ATEN.linear.default, piece, part, bias if total is None else None)
+            total = term if total is None else self.editor.call(_ATEN.add.Tensor, total, term)
+        assert total is not None
+        return total
+
+    # -- nodes ---------------------------------------------------------------------------------------------
+
+    def _gathered(self, node: object, groups: Groups, order: Tensor) -> fx.Node:
+        """A tensor with its channels in another order; itself where groups are runs of channels already."""
+        assert isinstance(node, fx.Node)
+        if groups.is_sorted:
+            return node
+        path = self.orders.setdefault(tuple(order.tolist()), f"{HOLDER}.order_{len(self.orders)}")
+        return self.editor.call(_ATEN.index_select.default, node, -1, self.editor.tensor(path, order, node))
+
+    def _sliced(self, node: fx.Node, groups: Groups) -> list[fx.Node]:
+        ends = torch.tensor(groups.sizes).cumsum(0).tolist()
+        bounds = zip([0, *ends[:-1]], ends, strict=True)
+        return [self.editor.call(_ATEN.slice.Tensor, node, -1, start, end) for start, end in bounds]
+
+
+def _adds_alike(add: fx.Node) -> bool:
+    """Whether a sum adds two tensors of its own shape, so that it can be taken group by group."""
+    inputs = add.all_input_nodes
+    shapes = [node.meta["val"].shape for node in inputs]
+    return len(inputs) == 2 and not add.kwargs and all(shape == add.meta["val"].shape for shape in shapes)
+
+
+def grouped(model: QuantizedEncoder) -> dict[str, Quantizer]:
+    """The activation quantizers with groups, in the order of computation."""
+    return {
+        site.name: model.quantizers[site.name]
+        for site in model.activation_sites
+        if site.name in model.quantizers
+        and isinstance(model.quantizers[site.name].spec.granularity, PerGroup)
+    }
+
+
+def check_split(model: QuantizedEncoder) -> None:
+    """Refuse what cannot be split, naming the site and the remedy."""
+    found = grouped(model)
+    if "split" in model.transforms:
+        raise SpecError(f"{model.name} is split already")
+    if not found:
+        raise SpecError(
+            f"recipe {model.recipe.name!r} has no per-group activations, so there is nothing to split; "
+            "use one that has, such as w8a8-peg6"
+        )
+    for name, quantizer in model.quantizers.items():
+        _check_state(name, quantizer)
+        _check_granularity(name, quantizer)
+    layers: dict[str, dict[str, Quantizer]] = {}
+    for name, quantizer in found.items():
+        layers.setdefault(name.rpartition(".")[0], {})[name] = quantizer
+        if quantizer.axis not in (-1, len(quantizer.site.shape) - 1):
+            raise SpecError(
+                f"{name} has its channels on axis {quantizer.axis}, as convolutions do, and only the last "
+                "axis can be split; use per-tensor ranges there"
+            )
+    for prefix, quantizers in layers.items():
+        _check_shared(quantizers)
+        _check_post_norm(model, prefix, quantizers)
+
+
+def _check_state(name: str, quantizer: Quantizer) -> None:
+    if quantizer.state in (State.OBSERVE, State.LEARN):
+        raise CalibrationError(
+            f"{name} is still in state {quantizer.state.value}; calibrate and fix the model, then split it"
+        )
+
+
+def _check_granularity(name: str, quantizer: Quantizer) -> None:
+    granularity = quantizer.spec.granularity
+    if quantizer.site.kind == "activation" and not isinstance(granularity, PerTensor | PerGroup):
+        raise SpecError(
+            f"{name} is {type(granularity).__name__}, which has no per-tensor form; "
+            "use PerGroup or PerTensor there"
+        )
+
+
+def _check_shared(quantizers: dict[str, Quantizer]) -> None:
+    """The permuted sites of a layer must have one permutation, or each would need gathers of its own."""
+    permuted = {name: q for name, q in quantizers.items() if _permutes(q)}
+    for (first, one), (second, other) in pairwise(permuted.items()):
+        if one.site.width == other.site.width and not torch.equal(one.index, other.index):
+            raise SpecError(
+                f"{first} and {second} have different permutations or groups, and a split needs one for "
+                "the layer; use the same number of groups with shared: true"
+            )
+
+
+def _permutes(quantizer: Quantizer) -> bool:
+    granularity = quantizer.spec.granularity
+    return isinstance(granularity, PerGroup) and granularity.permute
+
+
+def _check_post_norm(model: QuantizedEncoder, prefix: str, quantizers: dict[str, Quantizer]) -> None:
+    """The FFN must add back its own input, as post-norm layers do, so that the sum has the input's pieces."""
+    sites = {site.name: site for site in model.activation_sites}
+    inputs, residual = sites.get(f"{prefix}.ffn_input"), sites.get(f"{prefix}.ffn_residual")
+    if inputs is None or residual is None or not {inputs.name, residual.name} & quantizers.keys():
+        return
+    if not _adds_back(model.graph, residual, inputs):
+        raise SpecError(
+            f"{residual.name} does not add {inputs.name} back: this is a pre-norm layer, and only post-norm "
+            f"layers can be split; use per-tensor ranges at {prefix}.ffn_*, in 16 bits where 8 are too few "
+            "(w8a8-mp)"
+        )
+
+
+def _adds_back(graph: fx.GraphModule, residual: Site, inputs: Site) -> bool:
+    nodes = {node.name: node for node in graph.graph.nodes}
+    return any(_origin(node).name == inputs.targets[0] for node in nodes[residual.targets[0]].all_input_nodes)
+
+
+def _origin(node: fx.Node) -> fx.Node:
+    """The operation behind quantizers and dropout."""
+    while node.op == "call_module" and isinstance(node.args[0], fx.Node):
+        node = node.args[0]
+    return node

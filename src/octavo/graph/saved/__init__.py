@@ -1,0 +1,1 @@
+"""Saved models: plain files, written and read."""

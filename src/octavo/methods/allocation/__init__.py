@@ -1,0 +1,1 @@
+"""Allocation: bits for every layer within a budget."""

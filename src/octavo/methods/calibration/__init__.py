@@ -1,0 +1,1 @@
+"""Calibration: ranges, permutations and warnings from texts, for one recipe or several at once."""

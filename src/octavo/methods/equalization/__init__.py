@@ -1,0 +1,1 @@
+"""Equalization: ranges moved between activations and weights without a change of the function."""

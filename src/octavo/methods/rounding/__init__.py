@@ -1,0 +1,1 @@
+"""Rounding: how weights choose between the two grid points around them."""

@@ -1,0 +1,1 @@
+"""Training: the loop, fine-tuning in float, and quantization-aware training."""

@@ -1,0 +1,261 @@
+"""The training loop: seeded step by step, so that a run that was cut continues to the same result.
+
+Nothing random outlives a step: the order of an epoch depends on (seed, epoch), dropout on (seed, step). A
+checkpoint therefore needs only parameters, moments and the count of steps, and may be written at any moment.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo.errors import ModelError
+from octavo.methods.training.checkpoint import read_checkpoint, write_checkpoint
+from octavo.methods.training.hyperparameters import Hyperparameters
+from octavo.methods.training.labelled import Labelled
+from octavo.methods.training.step import RecordedStep, Step, fast_matmul
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+Progress = Callable[[int, int], None]
+Score = Callable[[], float]
+Log = Callable[[int, dict[str, float]], None]
+
+_EPOCH_SEEDS, _STEP_SEEDS = 1_000_003, 7_919
+
+
+@dataclass(kw_only=True)
+class TrainingResult:
+    """What a training did: loss and score of every epoch, the epoch that was kept, the time it took."""
+
+    steps: int
+    losses: list[float] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    kept_epoch: int = 0
+    seconds: float = 0.0
+    resumed_at: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """How a training is run: speed and safety, not what is learned.
+
+    Arguments:
+        checkpoint: folder of the checkpoint to continue from and to write; None writes none.
+        every: seconds between two checkpoints.
+        progress: called with (steps done, steps in all).
+        log: called with (step, values) after every epoch.
+        accelerator: for several processes or mixed precision.
+        record: replay CUDA graphs where a single GPU allows it.
+        compile: run the module through torch.compile, which takes minutes first and draws other dropout.
+    """
+
+    checkpoint: Path | None = None
+    every: float = 60.0
+    progress: Progress | None = None
+    log: Log | None = None
+    accelerator: Accelerator | None = None
+    record: bool = True
+    compile: bool = False
+
+
+def train(
+    module: nn.Module,
+    data: Labelled,
+    hyper: Hyperparameters,
+    *,
+    seed: int = 0,
+    ranges: Sequence[Tensor] = (),
+    score: Score | None = None,
+    running: Running | None = None,
+) -> TrainingResult:
+    """Train a module that takes the data's inputs and returns its logits first.
+
+    Arguments:
+        ranges: learned ranges among the module's parameters, which have a learning rate of their own.
+        score: asked after every epoch, in evaluation mode; the parameters of the best epoch are kept if
+            `hyper` says so.
+    """
+    return _Training(module, data, hyper, seed, ranges, score, running or Running()).run()
+
+
+class _Training:
+    def __init__(
+        self,
+        module: nn.Module,
+        data: Labelled,
+        hyper: Hyperparameters,
+        seed: int,
+        ranges: Sequence[Tensor],
+        score: Score | None,
+        running: Running,
+    ) -> None:
+        self.module, self.data, self.hyper, self.seed = module, data, hyper, seed
+        self.score, self.running = score, running
+        accelerator = running.accelerator
+        self.rank: int = accelerator.process_index if accelerator is not None else 0
+        self.world: int = accelerator.num_processes if accelerator is not None else 1
+        self.device = data.labels.device
+        self.per_epoch = math.ceil(len(data) / hyper.batch_size)
+        self.steps = self.per_epoch * hyper.epochs
+        self.best: dict[str, Tensor] = {}
+        self.optimizer = self._optimizer(ranges)
+        self.step = self._step(ranges)
+        self.settings = {"hyperparameters": hyper.to_dict(), "seed": seed, "examples": len(data)}
+
+    # -- set-up ----------------------------------------------------------------------------------------------
+
+    def _optimizer(self, ranges: Sequence[Tensor]) -> torch.optim.Optimizer:
+        apart = {id(parameter) for parameter in ranges}
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        network = [parameter for parameter in trained if id(parameter) not in apart]
+        groups = [(network, self.hyper.learning_rate)]
+        if apart:
+            learned = [parameter for parameter in trained if id(parameter) in apart]
+            groups.append((learned, self.hyper.range_learning_rate or self.hyper.learning_rate))
+        on_gpu = self.device.type == "cuda"
+        described: list[dict[str, Any]] = [
+            {
+                "params": parameters,
+                "maximum": rate,
+                "lr": torch.tensor(rate, device=self.device) if on_gpu else rate,
+            }
+            for parameters, rate in groups
+            if parameters
+        ]
+        return torch.optim.Adam(described, fused=True, capturable=on_gpu)
+
+    def _step(self, ranges: Sequence[Tensor]) -> Step:
+        apart = {id(parameter) for parameter in ranges}
+        clipped = [p for p in self.module.parameters() if p.requires_grad and id(p) not in apart]
+        accelerator = self.running.accelerator
+        module: Any = torch.compile(self.module) if self.running.compile else self.module
+        if accelerator is not None:
+            module = accelerator.prepare_model(module)
+        kind = RecordedStep if self._records() else Step
+        return kind(module, self.optimizer, self.data, clipped, self.hyper.clip, accelerator)
+
+    def _records(self) -> bool:
+        return self.running.record and self.device.type == "cuda" and self.running.accelerator is None
+
+    # -- the loop --------------------------------------------------------------------------------------------
+
+    def run(self) -> TrainingResult:
+        started = time.monotonic()
+        result, done, loss_sum = self._resume()
+        spent = result.seconds
+        saved = time.monotonic()
+        for epoch in range(done // self.per_epoch, self.hyper.epochs):
+            self.module.train()
+            for number, (rows, width, weight) in enumerate(self._batches(epoch)):
+                step = epoch * self.per_epoch + number
+                if step < done:
+                    continue
+                loss_sum = loss_sum + self._take(step, rows, width, weight)
+                result.seconds = spent + time.monotonic() - started
+                last = number + 1 == self.per_epoch
+                if not last and time.monotonic() - saved > self.running.every:
+                    self._save(result, step + 1, loss_sum)
+                    saved = time.monotonic()
+            self._end_epoch(result, epoch, loss_sum)
+            loss_sum = torch.zeros((), device=self.device)
+        self._restore_best()
+        self.module.eval()
+        result.seconds = spent + time.monotonic() - started
+        return result
+
+    def _take(self, step: int, rows: Tensor, width: int, weight: float) -> Tensor:
+        self.step.set_rate(self.hyper.rate(step, self.steps))
+        torch.manual_seed(self.seed * _STEP_SEEDS + step * self.world + self.rank)
+        # only the steps: scores are computed in full precision, as users compute them
+        with fast_matmul() if self.device.type == "cuda" else nullcontext():
+            try:
+                loss = self.step(rows, width, weight)
+            except RuntimeError as error:
+                if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+                    raise
+                reason = str(error).strip().partition("\n")[0]
+                raise ModelError(f"torch.compile failed ({reason}); train without it") from error
+        if self.running.progress is not None:
+            self.running.progress(step + 1, self.steps)
+        return loss
+
+    def _batches(self, epoch: int) -> Iterator[tuple[Tensor, int, float]]:
+        """Yield this process's rows on the device, the length they are cut to and the loss's weight."""
+        generator = torch.Generator().manual_seed(self.seed * _EPOCH_SEEDS + epoch)
+        order = torch.randperm(len(self.data), generator=generator)
+        moved = order.to(self.device)
+        lengths = self.data.lengths[order]
+        size = self.hyper.batch_size
+        for start in range(0, len(order), size):
+            width = self.data.cut(int(lengths[start : start + size].max()))
+            whole = moved[start : start + size]
+            rows = whole[self.rank :: self.world]
+            if not len(rows):  # fewer rows than processes: this one repeats a row that counts for nothing
+                yield whole[:1], width, 0.0
+                continue
+            # gradients are averaged over processes: a process with more rows counts for more
+            yield rows, width, len(rows) * self.world / len(whole)
+
+    def _end_epoch(self, result: TrainingResult, epoch: int, loss_sum: Tensor) -> None:
+        loss = float(loss_sum) / self.per_epoch
+        if not math.isfinite(loss):
+            raise ModelError(f"the loss of epoch {epoch + 1} is {loss}; train with a smaller learning rate")
+        result.losses.append(loss)
+        values = {"loss": loss}
+        self.module.eval()
+        if self.score is not None:
+            found = self.score()
+            values["score"] = found
+            # of equal scores the later epoch: it has seen more
+            if self.hyper.keep == "best" and found >= max(result.scores, default=-math.inf):
+                self.best = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+                result.kept_epoch = epoch + 1
+            result.scores.append(found)
+        if not self.best:
+            result.kept_epoch = epoch + 1
+        if self.running.log is not None and self.rank == 0:
+            self.running.log((epoch + 1) * self.per_epoch, values)
+        self._save(result, (epoch + 1) * self.per_epoch, torch.zeros(()))
+
+    # -- checkpoints -----------------------------------------------------------------------------------------
+
+    def _save(self, result: TrainingResult, done: int, loss_sum: Tensor) -> None:
+        if self.running.checkpoint is None or self.rank != 0:
+            return
+        state = {
+            "settings": self.settings,
+            "done": done,
+            "loss_sum": float(loss_sum),
+            "result": result.to_dict(),
+        }
+        write_checkpoint(self.running.checkpoint, self.module, self.optimizer, self.best, state)
+
+    def _resume(self) -> tuple[TrainingResult, int, Tensor]:
+        found = None
+        if self.running.checkpoint is not None:
+            found = read_checkpoint(self.running.checkpoint, self.module, self.optimizer, self.settings)
+        if found is None:
+            return TrainingResult(steps=self.steps), 0, torch.zeros((), device=self.device)
+        state, best = found
+        self.best = {name: value.to(self.device) for name, value in best.items()}
+        result = TrainingResult(**state["result"])
+        result.resumed_at = state["done"]
+        return result, state["done"], torch.tensor(state["loss_sum"], device=self.device)
+
+    def _restore_best(self) -> None:
+        if self.best:
+            self.module.load_state_dict(self.best)

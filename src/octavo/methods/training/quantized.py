@@ -1,0 +1,121 @@
+"""Quantization-aware training on the captured graph (section 4): weights and ranges, through rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from octavo.errors import SpecError
+from octavo.graph import Encoder, QuantizedEncoder
+from octavo.methods.pipeline import Calibration, quantize
+from octavo.methods.training.dropout import set_dropout
+from octavo.methods.training.finetuning import check_trainable, own_copy
+from octavo.methods.training.hyperparameters import Hyperparameters
+from octavo.methods.training.labelled import Labelled
+from octavo.methods.training.loop import Running, Score, TrainingResult, train
+from octavo.spec import FixedRanges, LearnedRanges, RangeTraining, Recipe, RunningRanges
+
+
+def qat(
+    encoder: Encoder,
+    recipe: Recipe,
+    data: Labelled,
+    hyper: Hyperparameters,
+    *,
+    calibration: Calibration | None = None,
+    batch_size: int = 1,
+    seed: int = 0,
+    score: Callable[[QuantizedEncoder], float] | None = None,
+    running: Running | None = None,
+) -> tuple[QuantizedEncoder, TrainingResult]:
+    """Quantize an encoder by a recipe, then train it; the encoder itself stays as it is.
+
+    Arguments:
+        data: lies on the encoder's device.
+        calibration, batch_size: for the ranges that training starts from, as in `quantize`.
+        score: a function of the model, asked after every epoch.
+    """
+    check_trainable(encoder, data)
+    model = prepare(
+        encoder,
+        recipe,
+        calibration=calibration,
+        batch_size=batch_size,
+        seed=seed,
+        max_length=hyper.max_length,
+    )
+    result = continue_training(model, data, hyper, seed=seed, score=_bound(score, model), running=running)
+    finish(model)
+    return model, result
+
+
+def prepare(
+    encoder: Encoder,
+    recipe: Recipe,
+    *,
+    calibration: Calibration | None = None,
+    batch_size: int = 1,
+    seed: int = 0,
+    max_length: int | None = None,
+) -> QuantizedEncoder:
+    """Return a calibrated model with parameters of its own whose quantizers pass gradients."""
+    model = quantize(
+        own_copy(encoder), recipe, calibration, batch_size=batch_size, seed=seed, max_length=max_length
+    )
+    begin(model, recipe.training)
+    return model
+
+
+def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
+    """Let gradients pass every quantizer and ranges do what the recipe says."""
+    dynamic = [name for name, quantizer in model.quantizers.items() if quantizer.spec.dynamic]
+    if dynamic:
+        raise SpecError(
+            f"recipe {model.recipe.name!r} has dynamic ranges "
+            f"({len(dynamic)} sites, the first is {dynamic[0]}), "
+            "which training cannot use; give these sites static ranges"
+        )
+    for quantizer in model.quantizers.values():
+        match training:
+            case LearnedRanges(gradient_scaling=scaling):
+                quantizer.learn(gradient_scaling=scaling)
+            case FixedRanges():
+                quantizer.learn(trainable=False)
+            case RunningRanges(momentum=momentum):
+                quantizer.learn(momentum=0.0 if quantizer.site.kind == "weight" else momentum)
+    model.graph.to(model.device)
+
+
+def continue_training(
+    model: QuantizedEncoder,
+    data: Labelled,
+    hyper: Hyperparameters,
+    *,
+    seed: int = 0,
+    score: Score | None = None,
+    running: Running | None = None,
+) -> TrainingResult:
+    """Train a prepared model in place."""
+    set_dropout(model, hyper.attention_dropout, hyper.hidden_dropout)
+    return train(
+        model.graph, data, hyper, seed=seed, ranges=learned_ranges(model), score=score, running=running
+    )
+
+
+def learned_ranges(model: QuantizedEncoder) -> list[Tensor]:
+    """The log-scales and shifts that take gradients."""
+    found = [p for q in model.quantizers.values() for p in (q.log_scale, q.shift)]
+    return [parameter for parameter in found if parameter is not None and parameter.requires_grad]
+
+
+def finish(model: QuantizedEncoder) -> None:
+    """Take what was trained as the model's fixed ranges and weights: an ordinary quantized encoder."""
+    for quantizer in model.quantizers.values():
+        quantizer.fix()
+    model.refresh_weights()
+    model.provenance = {**model.provenance, "trained": True}
+
+
+def _bound(score: Callable[[QuantizedEncoder], float] | None, model: QuantizedEncoder) -> Score | None:
+    return None if score is None else lambda: score(model)

@@ -1,0 +1,123 @@
+"""One step of training, run op by op or replayed as a CUDA graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from octavo.methods.training.labelled import Labelled
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+_EAGER_STEPS = 2  # of every shape, before it is recorded: kernels are built and tuned, memory is found
+
+
+class Step:
+    """Forward, backward and update of one batch.
+
+    Arguments:
+        module: takes the data's inputs in order and returns a tuple that starts with the logits.
+        clipped: the parameters whose gradient norm is limited to `clip`; learned ranges are not among them.
+        accelerator: brings mixed precision and several processes; it has prepared `module`.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        data: Labelled,
+        clipped: Sequence[Tensor],
+        clip: float,
+        accelerator: Accelerator | None = None,
+    ) -> None:
+        self.module, self.optimizer, self.data = module, optimizer, data
+        self.clipped, self.clip = list(clipped), clip
+        self.accelerator = accelerator
+
+    def set_rate(self, rate: float) -> None:
+        """Set the learning rate to a share of its maximum."""
+        for group in self.optimizer.param_groups:
+            value = rate * group["maximum"]
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(value)  # in place: a recorded step reads this memory
+            else:
+                group["lr"] = value
+
+    def __call__(self, rows: Tensor, width: int, weight: float = 1.0) -> Tensor:
+        """Train on some rows, cut to `width` tokens; return the loss times `weight`."""
+        self.optimizer.zero_grad(set_to_none=True)
+        inputs, labels = self.data.batch(rows, width)
+        if self.accelerator is None:
+            loss = loss_of(self.module(*inputs)[0], labels) * weight
+            loss.backward()
+        else:
+            with self.accelerator.autocast():
+                loss = loss_of(self.module(*inputs)[0], labels) * weight
+            self.accelerator.backward(loss)
+        nn.utils.clip_grad_norm_(self.clipped, self.clip, foreach=True)
+        self.optimizer.step()
+        return loss.detach()
+
+
+class RecordedStep(Step):
+    """A step on one CUDA device, recorded once for each shape and then replayed."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._seen: Counter[tuple[int, int]] = Counter()
+        self._recorded: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor, Tensor]] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream()
+
+    def __call__(self, rows: Tensor, width: int, weight: float = 1.0) -> Tensor:
+        shape = (len(rows), width)
+        if shape not in self._recorded:
+            self._seen[shape] += 1
+            if self._seen[shape] <= _EAGER_STEPS:
+                return self._aside(lambda: super(RecordedStep, self).__call__(rows, width, weight))
+            self._record(rows, width)
+        graph, static_rows, loss = self._recorded[shape]
+        static_rows.copy_(rows)
+        graph.replay()
+        return loss.clone()
+
+    def _aside(self, work: Callable[[], Tensor]) -> Tensor:
+        """Run on another stream, which recording demands of what came before it."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            result = work()
+        torch.cuda.current_stream().wait_stream(self._stream)
+        return result
+
+    def _record(self, rows: Tensor, width: int) -> None:
+        static_rows, graph = rows.clone(), torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad(set_to_none=True)
+        torch.cuda.synchronize()
+        # thread-local: other threads, such as a data loader's, may use the device meanwhile
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            loss = super().__call__(static_rows, width)
+        self._recorded[(len(rows), width)] = graph, static_rows, loss
+
+
+def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of logits (n, classes), or for float labels the squared error of (n, 1)."""
+    if labels.is_floating_point():
+        return nn.functional.mse_loss(logits.squeeze(-1).float(), labels)
+    return nn.functional.cross_entropy(logits.float(), labels)
+
+
+@contextmanager
+def fast_matmul() -> Iterator[None]:
+    """Let matrix products in training use TensorFloat-32 where the device has it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

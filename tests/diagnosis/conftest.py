@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from octavo.diagnosis import Diagnosis, diagnose
+from octavo.graph import Encoder
+from octavo.methods import load
+
+TEXTS = [
+    "the dog barks, twice.",
+    "a cat sleeps on the mat!",
+    "rain again.",
+    "who goes there?",
+    "it rains once more, and again.",
+    "no.",
+]
+PLANTED = 7
+"""The dimension that is made an outlier in the second layer's FFN output."""
+
+
+@pytest.fixture(scope="session")
+def texts() -> list[str]:
+    return TEXTS
+
+
+@pytest.fixture(scope="session")
+def plain(tiny_bert_folder: Callable[..., Path]) -> Encoder:
+    """A tiny untrained BERT: its channels are balanced."""
+    return load(tiny_bert_folder())
+
+
+@pytest.fixture(scope="session")
+def planted(tiny_bert_folder: Callable[..., Path]) -> Encoder:
+    """A wider one with one row of an FFN's second matrix made large: a structured outlier."""
+    encoder = load(tiny_bert_folder(hidden_size=64))
+    with torch.no_grad():
+        encoder.graph.get_parameter("encoder.layer.1.output.dense.weight")[PLANTED] *= 5000
+    return encoder
+
+
+@pytest.fixture(scope="session")
+def diagnosed(planted: Encoder, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
+    """The planted model with every part of a diagnosis, and its report."""
+    return diagnose(
+        planted,
+        texts,
+        output=tmp_path_factory.mktemp("diagnosed") / "report",
+        sensitivity=("roles", "last", "layers", "sites"),
+        panels={"One": texts[:3], "Two": texts[3:]},
+    )

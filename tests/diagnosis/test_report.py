@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from typing import Any, cast
+
+import pytest
+import torch
+
+from octavo.diagnosis import Diagnosis, diagnose
+from octavo.diagnosis.payload import MAP_ROLES, bytes_of, halves, payload
+from octavo.diagnosis.statistics import Channels, SiteStatistics
+from octavo.diagnosis.text_view import TextView, _limit
+from octavo.drawing import Drawing, ticks
+from octavo.graph import Encoder, Site
+
+
+@pytest.fixture(scope="module")
+def page(diagnosed: Diagnosis) -> str:
+    assert diagnosed.report is not None
+    return diagnosed.report.read_text(encoding="utf-8")
+
+
+def test_files_of_a_report(diagnosed: Diagnosis) -> None:
+    assert diagnosed.report is not None
+    folder = diagnosed.report.parent
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "figures",
+        "progress.json",
+        "report.html",
+        "report.json",
+    ]
+    assert {path.stem for path in (folder / "figures").iterdir()} == {
+        "heads", "outliers-ffn-input", "outliers-ffn-output", "ranking", "sensitivity-last",
+        "sensitivity-layers", "sensitivity-roles", "sensitivity-sites", "tasks-inputs", "tasks-outputs",
+        "tokens",
+    }  # fmt: skip
+
+
+def test_figures_are_well_formed_and_stand_alone(diagnosed: Diagnosis) -> None:
+    assert diagnosed.report is not None
+    for file in (diagnosed.report.parent / "figures").iterdir():
+        root = ET.parse(file).getroot()
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert "prefers-color-scheme: dark" in file.read_text(encoding="utf-8")
+        assert "nan" not in file.read_text(encoding="utf-8").lower().replace("dominant", "")
+
+
+def test_the_page_needs_nothing_else(page: str) -> None:
+    assert not re.findall(r"""(?:src|href)\s*=\s*["'](?!#)""", page)
+    assert not re.findall(r"@import|url\(", page)
+    assert "default-src 'none'" in page
+    assert "{{" not in page
+
+
+def test_report_json_says_the_same(diagnosed: Diagnosis) -> None:
+    assert diagnosed.report is not None
+    written = json.loads((diagnosed.report.parent / "report.json").read_text(encoding="utf-8"))
+    expected = json.loads(json.dumps(diagnosed.to_dict(), allow_nan=False)) | {"report": "report.html"}
+    assert written == expected
+    assert written["provenance"]["versions"]["octavo"]
+
+
+def test_hostile_names_are_escaped(plain: Encoder, texts: list[str], tmp_path: Any) -> None:
+    hostile = "</script><script>alert(1)</script>&\"'"
+    encoder = Encoder(**plain.parts() | {"name": hostile})
+    options: dict[str, Any] = {"panels": {hostile: texts[:1]}, "sensitivity": ("last",), "source": hostile}
+    found = diagnose(encoder, [*texts, hostile], output=tmp_path / "out", sequence=len(texts) + 1, **options)
+    assert found.report is not None
+    text = found.report.read_text(encoding="utf-8")
+    assert "<script>alert" not in text
+    assert text.count("</script>") == 2
+    for file in (tmp_path / "out" / "figures").iterdir():
+        ET.parse(file)
+
+
+def test_half_floats_and_bytes_round_trip() -> None:
+    import base64
+
+    import numpy as np
+
+    values = torch.tensor([0.0, 1.0, -194.875, 1e-6, 1e9])
+    found = np.frombuffer(base64.b64decode(halves(values)), dtype="<f2")
+    assert found[:3].tolist() == [0.0, 1.0, -194.875]
+    assert found[4] == 65504
+    assert list(base64.b64decode(bytes_of(torch.tensor([0.0, 0.5, 1.0])))) == [0, 128, 255]
+
+
+def test_twelve_layers_of_bert_base_stay_below_five_megabytes() -> None:
+    width, heads, layers = 768, 12, range(12)
+    shape: tuple[int | str, ...] = ("batch", "length", width)
+    roles = ("query", "key", *MAP_ROLES)
+    sites = [
+        Site(name=f"layers.{n}.{role}", role=role, kind="activation", shape=shape, targets=("x",))
+        for n in layers for role in roles
+    ]  # fmt: skip
+    fake = cast(Any, type("Fake", (), {}))
+    encoder, collected = fake(), fake()
+    encoder.activation_sites = sites
+    tokens = _limit(encoder)
+    assert tokens >= 32
+    channel = Channels(torch.randn(width), torch.randn(width), torch.ones(width))
+    numbers = dict.fromkeys(
+        ("minimum", "maximum", "mean", "std", "kurtosis", "beyond", "sqnr_db", "typical_sqnr_db"), 1.0
+    )
+    collected.texts = 10
+    collected.channels = {site.name: channel for site in sites}
+    collected.statistics = {
+        s.name: SiteStatistics(name=s.name, role=s.role, shape=shape, **numbers) for s in sites
+    }
+    collected.heads = []
+    view = TextView(place=0, tokens=["token"] * tokens, kinds=["word"] * tokens, cut=False)
+    for n in layers:
+        for role in ("ffn_input", "ffn_output"):
+            view.values[f"layers.{n}.{role}"] = torch.randn(tokens, width)
+        view.patterns[n] = torch.rand(heads, tokens, tokens)
+        view.queries[n] = view.keys[n] = torch.randn(heads, tokens, width // heads)
+    assert len(payload(collected, view, "")) < 4_500_000
+
+
+def test_ticks_are_round_and_never_minus_zero() -> None:
+    assert ticks(-3.7, 194.9, 5) == [0, 50, 100, 150]
+    assert [f"{tick:g}" for tick in ticks(-0.4, 1.0, 4)] == ["0", "0.5", "1"]
+    assert ticks(2, 2, 5) == [2]
+
+
+def test_text_in_figures_is_escaped() -> None:
+    drawing = Drawing(10, 10, 'a "title" <b>')
+    drawing.text(1, 1, "<&>")
+    drawing.rect(0, 0, 1, 1, "bar", tip="<i>")
+    assert "<&>" not in drawing.inline() and "<i>" not in drawing.inline() and "<b>" not in drawing.inline()
+    ET.fromstring(drawing.inline())

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import octavo
+from octavo.errors import CalibrationError, OctavoWarning, SpecError
+from octavo.graph import Encoder, State, attach
+from octavo.graph.rewrites.fold import fold, folded_sites
+from octavo.methods import load
+from octavo.spec import Folded, Override, Recipe, TensorSpec
+
+TEXTS = ["the dog barks.", "a cat sleeps on the mat.", "rain again"]
+
+
+def folded(placement: str = "linear-inputs") -> Recipe:
+    return Recipe(
+        name="folded",
+        placement=placement,  # type: ignore[arg-type]
+        weights=TensorSpec(symmetric=True),
+        activations=TensorSpec(),
+        overrides=(
+            Override(roles=("norm_weight",), off=True),
+            Override(roles=("ffn_input", "ffn_hidden"), granularity=Folded()),
+        ),
+    )
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert_folder) -> Encoder:  # type: ignore[no-untyped-def]
+    return load(tiny_bert_folder())
+
+
+def test_folding_computes_the_same(encoder: Encoder) -> None:
+    model = attach(encoder, folded())
+    factors = {
+        name: torch.rand(quantizer.site.width or 0, generator=torch.Generator().manual_seed(0)) + 0.5
+        for name, quantizer in folded_sites(model).items()
+    }
+    assert len(factors) == 4
+    changed = fold(model, factors)
+    for quantizer in changed.quantizers.values():
+        quantizer.state = State.OFF
+    _, batch = next(iter(encoder.batches(TEXTS)))
+    found, expected = changed(batch)["last_hidden_state"], encoder(batch)["last_hidden_state"]
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_the_float_model_keeps_its_weights(encoder: Encoder) -> None:
+    before = {name: tensor.clone() for name, tensor in encoder.graph.named_parameters()}
+    octavo.quantize(encoder, folded(), calibration=TEXTS)
+    after = dict(encoder.graph.named_parameters())
+    assert before.keys() == after.keys() and all(torch.equal(before[n], after[n]) for n in before)
+
+
+def test_a_folded_model_is_saved_and_loaded(encoder: Encoder, tmp_path: Path) -> None:
+    model = octavo.quantize(encoder, folded(), calibration=TEXTS)
+    again = load(model.save(tmp_path / "saved"))
+    _, batch = next(iter(encoder.batches(TEXTS)))
+    assert torch.equal(model(batch)["last_hidden_state"], again(batch)["last_hidden_state"])
+
+
+def test_sites_that_others_read_are_not_folded_and_that_is_said(encoder: Encoder) -> None:
+    with pytest.warns(OctavoWarning, match=r"2 sites are not folded.*layers\.0\.ffn_input"):
+        octavo.quantize(encoder, folded("full"), calibration=TEXTS)
+
+
+def test_factors_come_from_data(encoder: Encoder) -> None:
+    with pytest.raises(CalibrationError, match="folds ranges found from data; give calibration texts"):
+        octavo.quantize(encoder, folded())
+
+
+@pytest.mark.parametrize("power", [0, 1.5, "half"])
+def test_a_senseless_power_is_refused(power: object) -> None:
+    with pytest.raises(SpecError, match="power must be a number"):
+        Folded(power=power)  # type: ignore[arg-type]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+
+from octavo.errors import SpecError
+from octavo.methods.training.hyperparameters import (
+    FINETUNING,
+    QAT_4_BITS,
+    QAT_8_BITS,
+    Hyperparameters,
+    finetuning_defaults,
+    qat_defaults,
+    search_space,
+)
+from octavo.spec.presets import recipe
+
+
+def test_the_tables_of_the_appendix() -> None:
+    assert FINETUNING["glue/mrpc"].learning_rate == 5e-5
+    assert FINETUNING["glue/qqp"].batch_size == 64
+    assert QAT_8_BITS["glue/stsb"].epochs == 6
+    assert QAT_8_BITS["glue/cola"].attention_dropout == 0.0
+    assert QAT_4_BITS["glue/qqp"].learning_rate == 5.5e-5
+    assert all(entry.warmup == 0.1 and entry.range_learning_rate == 1e-2 for entry in QAT_4_BITS.values())
+    assert all(entry.warmup == 0.0 for entry in FINETUNING.values())
+
+
+def test_low_bit_recipes_have_the_low_bit_table() -> None:
+    assert qat_defaults("glue/rte", recipe("w4a8-qat")) == QAT_4_BITS["glue/rte"]
+    assert qat_defaults("glue/rte", recipe("w8a8-qat")) == QAT_8_BITS["glue/rte"]
+    assert finetuning_defaults("mine").learning_rate == 2e-5
+
+
+def test_the_rate_rises_in_the_warm_up_and_falls_to_zero() -> None:
+    hyper = Hyperparameters(learning_rate=1.0, warmup=0.1)
+    rates = [hyper.rate(step, 100) for step in range(100)]
+    assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
+    assert max(rates) == 1.0 and rates[10] == 1.0
+    assert rates[-1] == pytest.approx(1 / 90)
+
+
+def test_without_warm_up_it_starts_at_its_maximum() -> None:
+    assert Hyperparameters(learning_rate=1.0).rate(0, 4) == 1.0
+
+
+def test_the_search_space_is_every_combination() -> None:
+    found = list(search_space(Hyperparameters(learning_rate=1.0)))
+    assert len(found) == 16 and len(set(found)) == 16
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("learning_rate", 0, "learning_rate must be positive, got 0"),
+        ("epochs", 1.5, "epochs must be a whole number, got 1.5"),
+        ("warmup", 1, "warmup must be at least 0 and below 1, got 1"),
+        ("keep", "worst", "keep must be 'best' or 'last', got 'worst'"),
+    ],
+)
+def test_senseless_values_are_refused(field: str, value: object, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        Hyperparameters(**{"learning_rate": 1e-4, field: value})  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from octavo.errors import ModelError, SavedModelError
+from octavo.graph import Encoder
+from octavo.methods.training.finetuning import own_copy
+from octavo.methods.training.hyperparameters import Hyperparameters
+from octavo.methods.training.labelled import Labelled
+from octavo.methods.training.loop import Running, TrainingResult, train
+
+HYPER = Hyperparameters(learning_rate=3e-3, batch_size=16, epochs=3, warmup=0.1)
+
+
+class Killed(Exception):
+    pass
+
+
+def parameters(encoder: Encoder) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in encoder.graph.state_dict().items()}
+
+
+def run(encoder: Encoder, data: Labelled, running: Running | None = None, seed: int = 0) -> TrainingResult:
+    scores = iter([50.0, 70.0, 60.0])
+    return train(encoder.graph, data, HYPER, seed=seed, score=lambda: next(scores), running=running)
+
+
+def kill_at(step: int) -> Running:
+    def progress(done: int, total: int) -> None:
+        if done == step:
+            raise Killed
+
+    return Running(progress=progress)
+
+
+def test_the_loss_falls_and_the_best_epoch_is_kept(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
+    encoder = own_copy(tiny_classifier)
+    result = run(encoder, tiny_data)
+    assert result.steps == 12
+    assert result.losses[-1] < result.losses[0]
+    assert (result.scores, result.kept_epoch) == ([50.0, 70.0, 60.0], 2)
+
+
+def test_the_same_seed_gives_the_same_parameters(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
+    found = []
+    for seed in (0, 0, 1):
+        encoder = own_copy(tiny_classifier)
+        run(encoder, tiny_data, seed=seed)
+        found.append(parameters(encoder)["classifier.weight"])
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+@pytest.mark.parametrize("step", [3, 5, 12])
+def test_a_killed_run_continues_to_the_same_result(
+    tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path, step: int
+) -> None:
+    whole = own_copy(tiny_classifier)
+    expected = run(whole, tiny_data)
+    cut = own_copy(tiny_classifier)
+    killer = kill_at(step).progress
+    scores = iter([50.0, 70.0, 60.0])
+    with pytest.raises(Killed):
+        train(
+            cut.graph,
+            tiny_data,
+            HYPER,
+            score=lambda: next(scores),
+            running=Running(checkpoint=tmp_path / "c", every=0.0, progress=killer),
+        )
+    again = own_copy(tiny_classifier)
+    later = train(
+        again.graph, tiny_data, HYPER, score=lambda: next(scores), running=Running(checkpoint=tmp_path / "c")
+    )
+    assert later.resumed_at >= step - 1
+    assert later.losses == pytest.approx(expected.losses)
+    assert later.scores == expected.scores and later.kept_epoch == expected.kept_epoch
+    for name, value in parameters(whole).items():
+        assert torch.equal(value, parameters(again)[name]), name
+
+
+def test_a_checkpoint_of_other_settings_is_refused(
+    tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path
+) -> None:
+    encoder = own_copy(tiny_classifier)
+    run(encoder, tiny_data, Running(checkpoint=tmp_path / "c"))
+    with pytest.raises(SavedModelError, match="other settings; delete it"):
+        run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"), seed=1)
+
+
+def test_a_damaged_checkpoint_is_refused(
+    tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path
+) -> None:
+    run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"))
+    (tmp_path / "c" / "checkpoint.safetensors").write_bytes(b"broken")
+    with pytest.raises(SavedModelError, match="is damaged"):
+        run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"))
+
+
+def test_a_loss_that_explodes_is_an_error(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
+    encoder = own_copy(tiny_classifier)
+    with torch.no_grad():
+        encoder.graph.get_parameter("classifier.weight").fill_(torch.nan)
+    with pytest.raises(ModelError, match="the loss of epoch 1 is nan; train with a smaller learning rate"):
+        run(encoder, tiny_data)
+
+
+def test_progress_and_log_are_told(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
+    seen: list[tuple[int, int]] = []
+    logged: list[tuple[int, dict[str, float]]] = []
+    running = Running(
+        progress=lambda *at: seen.append(at), log=lambda step, values: logged.append((step, values))
+    )
+    run(own_copy(tiny_classifier), tiny_data, running)
+    assert seen[0] == (1, 12) and seen[-1] == (12, 12)
+    assert [step for step, _ in logged] == [4, 8, 12]
+    assert logged[1][1]["score"] == 70.0
