@@ -12,7 +12,8 @@ from typing import Any
 from octavo.diagnosis.ledger import Ledger
 from octavo.diagnosis.quality import Quality, Reference
 from octavo.diagnosis.variants import Group, Mode, Scope, groups
-from octavo.graph import Encoder, QuantizedEncoder, State, Text
+from octavo.graph import Encoder, QuantizedEncoder, Quantizer, Text
+from octavo.graph.quantizers.switch import switched_off
 from octavo.methods import quantize
 from octavo.spec import MinMax, Recipe, TensorSpec
 
@@ -133,14 +134,13 @@ class _Switchboard:
         """The quality of a variant, from the ledger if it is there."""
         key = f"sensitivity/{key}"
         if key not in self._ledger:
-            self._switch(mode, set(group.sites) if group is not None else set())
-            try:
+            with switched_off(self._left_out(mode, set(group.sites) if group is not None else set())):
                 self._ledger.put(key, self._reference.measure(self._model).to_dict())
-            finally:
-                self._switch(None, set())
         return Quality(**self._ledger[key])
 
-    def _switch(self, mode: Mode | None, names: set[str]) -> None:
-        for name, quantizer in self._model.quantizers.items():
-            on = mode is None or (name in names) == (mode == "enable-one")
-            quantizer.state = State.FIX if on else State.OFF
+    def _left_out(self, mode: Mode | None, names: set[str]) -> list[Quantizer]:
+        """The quantizers that a variant leaves out."""
+        if mode is None:
+            return []
+        quantizers = self._model.quantizers.items()
+        return [q for name, q in quantizers if (name in names) != (mode == "enable-one")]

@@ -13,9 +13,10 @@ from torch import Tensor
 from octavo.errors import CalibrationError
 from octavo.graph import Encoder, QuantizedEncoder, State, Text, attach, fix_weights
 from octavo.graph.batches import without_padding
+from octavo.graph.quantizers.watch import channel_extremes
 from octavo.graph.rewrites.fold import folded_sites, unfoldable_sites
 from octavo.graph.rewrites.integer import integer_only
-from octavo.methods.calibration.clipping import may_clip, warn_of_clipping, watch_channels
+from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
 from octavo.methods.calibration.permutation import permute_groups, permutes
 from octavo.methods.equalization.folding import fold_ranges
 from octavo.methods.rounding.adaround import round_weights
@@ -85,7 +86,7 @@ def calibrate(
         raise CalibrationError("there is no calibration data; give at least one text")
     permute_groups(model, batches)
     observing = [q for q in model.quantizers.values() if q.state is State.OBSERVE]
-    with watch_channels({name: q for name, q in model.quantizers.items() if may_clip(q)}) as extremes:
+    with channel_extremes({name: q for name, q in model.quantizers.items() if may_clip(q)}) as extremes:
         for done, batch in enumerate(batches, start=1):
             for piece in without_padding(batch):
                 model(piece)

@@ -21,7 +21,8 @@ from torch import Tensor, fx
 
 from octavo.graph.encoder import Text
 from octavo.graph.quantizers.attach import QuantizedEncoder
-from octavo.graph.quantizers.quantizer import Quantizer, State
+from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.graph.quantizers.switch import switched_off
 from octavo.numerics import dequantize
 from octavo.runtime.artifacts import Artifact, torch_runner
 from octavo.runtime.export import LEFT_OUT
@@ -67,7 +68,6 @@ def simulation_and_file(
         exact: as for `open_onnx`: what the file says, and not what the runtime makes of it for speed.
     """
     left_out = [q for q in model.quantizers.values() if q.site.role in LEFT_OUT[runtime]]
-    states = [quantizer.state for quantizer in left_out]
     simulated = Artifact(
         name="simulation",
         kind="simulated",
@@ -78,13 +78,8 @@ def simulation_and_file(
     )
     run = open_onnx(file, runtime, exact=exact)
     exported = Artifact(name=str(file), kind="integer", runtime=runtime, size=None, run=run)
-    try:
-        for quantizer in left_out:
-            quantizer.state = State.OFF
+    with switched_off(left_out):
         yield [simulated, exported]
-    finally:
-        for quantizer, state in zip(left_out, states, strict=True):
-            quantizer.state = state
 
 
 def site_parity(model: QuantizedEncoder, file: str | Path, batch: Mapping[str, Tensor]) -> SiteParity:

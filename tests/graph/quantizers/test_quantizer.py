@@ -143,7 +143,7 @@ def test_observing_and_off_pass_the_tensor_itself() -> None:
     quantizer, x = Quantizer(SITE, TensorSpec()), data()
     assert quantizer.state is State.OBSERVE
     assert quantizer(x) is x
-    quantizer.state = State.OFF
+    quantizer.turn_off()
     assert quantizer(x) is x
 
 
@@ -152,11 +152,9 @@ def test_fixing_without_data_is_an_error() -> None:
         Quantizer(SITE, TensorSpec()).fix()
 
 
-def test_running_without_a_range_is_an_error() -> None:
-    quantizer = Quantizer(SITE, TensorSpec())
-    quantizer.state = State.FIX
+def test_asking_for_a_grid_without_a_range_is_an_error() -> None:
     with pytest.raises(CalibrationError, match=r"layers\.0\.ffn_output has no range; calibrate"):
-        quantizer(data())
+        Quantizer(SITE, TensorSpec()).affine()
 
 
 def test_learning_a_dynamic_range_is_an_error() -> None:

@@ -7,7 +7,7 @@ import torch
 
 import octavo
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
-from octavo.graph import Encoder, State, attach
+from octavo.graph import Encoder, attach
 from octavo.graph.rewrites.fold import fold, folded_sites
 from octavo.methods import load
 from octavo.spec import Folded, Override, Recipe, TensorSpec
@@ -42,7 +42,7 @@ def test_folding_computes_the_same(encoder: Encoder) -> None:
     assert len(factors) == 4
     changed = fold(model, factors)
     for quantizer in changed.quantizers.values():
-        quantizer.state = State.OFF
+        quantizer.turn_off()
     _, batch = next(iter(encoder.batches(TEXTS)))
     found, expected = changed(batch)["last_hidden_state"], encoder(batch)["last_hidden_state"]
     assert torch.allclose(found, expected, atol=1e-5)

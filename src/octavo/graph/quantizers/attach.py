@@ -69,8 +69,7 @@ class QuantizedEncoder(Encoder):
             elif state == "learn":
                 quantizer.learn()
             elif state == "off":
-                quantizer.end_learning()
-                quantizer.state = State.OFF
+                quantizer.turn_off()
             else:
                 raise SpecError(f"unknown state {state!r}; use fix, learn or off")
         self.refresh_weights()
@@ -81,10 +80,10 @@ class QuantizedEncoder(Encoder):
             quantizer = self.quantizers.get(site.name)
             if quantizer is None:
                 continue
-            quantizer.constant = None
+            quantizer.keep(None)
             if quantizer.state is State.FIX:
                 with torch.no_grad():
-                    quantizer.constant = quantizer(self.parameter(site)).detach()
+                    quantizer.keep(quantizer(self.parameter(site)))
 
     def parameter(self, site: Site) -> torch.nn.Parameter:
         """The float tensor of a weight site."""

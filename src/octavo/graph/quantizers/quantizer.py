@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 
 import torch
@@ -56,7 +58,7 @@ class Quantizer(nn.Module):
         super().__init__()
         self.site = site
         self.spec = spec
-        self.state = State.OBSERVE
+        self._state = State.OBSERVE
         self.inplace = False  # set where the graph proves that nothing else reads the input's memory
         self.low, self.high = 0, 0
         self._offset: int | None = (
@@ -80,6 +82,11 @@ class Quantizer(nn.Module):
         self._estimator = None
 
     @property
+    def state(self) -> State:
+        """What the quantizer does with the tensor that passes; only its own methods change it."""
+        return self._state
+
+    @property
     def has_range(self) -> bool:
         """Whether a static range was found or loaded."""
         return self.scale.numel() > 0
@@ -87,14 +94,14 @@ class Quantizer(nn.Module):
     # -- forward ---------------------------------------------------------------------------------------------
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.state is State.OFF:
+        if self._state is State.OFF:
             return x
-        if self.state is State.OBSERVE:
+        if self._state is State.OBSERVE:
             self.observe(x)
             return x
         if self.constant is not None and not self.training:
             return self.constant
-        if self.state is State.LEARN:
+        if self._state is State.LEARN:
             return self._learned(x)
         affine = self._dynamic_affine(x) if self.spec.dynamic else self.affine()
         scale, zero_point = self._spread(affine, x.dim())
@@ -148,20 +155,45 @@ class Quantizer(nn.Module):
         if self._estimator is not None:
             self._estimator.commit()
 
-    def fix(self) -> None:
-        """Turn what was observed into a range and start to quantize with it."""
-        if self._estimator is not None:
+    def fix(self, affine: Affine | None = None) -> None:
+        """Quantize from now on: with a grid found elsewhere, or else with the range that was observed."""
+        if affine is not None:
+            self.set_affine(affine)
+            self._estimator = None
+        elif self._estimator is not None:
             self.set_affine(self._estimated())
             self._estimator = None
         elif not self.spec.dynamic and not self.has_range:
             raise CalibrationError(f"{self.site.name} saw no data; give at least one calibration text")
         self.end_learning()
-        self.state = State.FIX
+        self._state = State.FIX
 
     def _estimated(self) -> Affine:
         assert self._estimator is not None
         minimum, maximum = self._estimator.range()
         return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric)
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Pass everything, unobserved, inside the block (see `switched_off` for several at once)."""
+        before, self._state = self._state, State.OFF
+        try:
+            yield
+        finally:
+            self._state = before
+
+    def turn_off(self) -> None:
+        """Pass everything from now on; what was learned is kept as the range."""
+        self.end_learning()
+        self._state = State.OFF
+
+    def take_state(self, other: Quantizer) -> None:
+        """Do what another quantizer does, of which this one was cut."""
+        self._state = other.state
+
+    def keep(self, value: Tensor | None) -> None:
+        """Answer with this tensor, a weight that is on the grid already; None quantizes at every call."""
+        self.constant = None if value is None else value.detach()
 
     def set_affine(self, affine: Affine) -> None:
         """Use a grid found elsewhere: loaded, searched or learned."""
@@ -210,7 +242,7 @@ class Quantizer(nn.Module):
         self.gradient_scaling, self.momentum = gradient_scaling, momentum
         self.limits = None if momentum is None else self._ends(affine)
         self.constant = None
-        self.state = State.LEARN
+        self._state = State.LEARN
 
     def end_learning(self) -> None:
         """Take what was learned as the fixed range."""

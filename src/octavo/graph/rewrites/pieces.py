@@ -93,7 +93,7 @@ def add_weight(editor: Editor, node: fx.Node, site: Site, keep: Tensor, axis: in
         return added
     quantizer = _weight_piece(whole, site, axis, keep)
     if whole.constant is not None:
-        quantizer.constant = editor.module.get_parameter(site.targets[0]).detach()
+        quantizer.keep(editor.module.get_parameter(site.targets[0]))
     return editor.quantize(added, quantizer)
 
 
@@ -121,7 +121,7 @@ def _weight_piece(whole: Quantizer, site: Site, axis: int, keep: Tensor) -> Quan
 
 
 def _settled(piece: Quantizer, whole: Quantizer) -> Quantizer:
-    piece.state = whole.state
+    piece.take_state(whole)
     return piece.to(whole.index.device)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from octavo.errors import SavedModelError
 from octavo.graph.quantizers.attach import QuantizedEncoder
-from octavo.graph.quantizers.quantizer import Quantizer, State
+from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.saved.transforms import TRANSFORMS
 from octavo.numerics import Affine, dequantize, packed_size, unpack
@@ -68,9 +68,7 @@ def _restore(model: QuantizedEncoder, manifest: Mapping[str, Any], tensors: Mapp
     for name, quantizer in model.quantizers.items():
         if is_permuted(quantizer):
             _restore_groups(quantizer, tensors)
-        if not quantizer.spec.dynamic:
-            _restore_grid(quantizer, entries[name], tensors)
-        quantizer.state = State.FIX
+        quantizer.fix(None if quantizer.spec.dynamic else _saved_grid(quantizer, entries[name], tensors))
     packed = _restore_weights(model, tensors)
     used = {str(node.target) for node in model.graph.graph.nodes if node.op == "get_attr"}
     with torch.no_grad():
@@ -87,7 +85,7 @@ def _restore_groups(quantizer: Quantizer, tensors: Mapping[str, Tensor]) -> None
     quantizer.set_layout(Layout(quantizer.axis, index))
 
 
-def _restore_grid(quantizer: Quantizer, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def _saved_grid(quantizer: Quantizer, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Affine:
     name = quantizer.site.name
     scale = _expect(tensors, f"{name}:scale")
     zero_point = torch.zeros_like(scale, dtype=torch.int32)
@@ -98,9 +96,7 @@ def _restore_grid(quantizer: Quantizer, entry: Mapping[str, Any], tensors: Mappi
         raise SavedModelError(f"{name} has {scale.numel()} saved scales, not {groups}; save the model again")
     if not bool((scale.isfinite() & (scale > 0)).all()):
         raise SavedModelError(f"{name} has a saved scale that is not a positive number; save the model again")
-    quantizer.set_affine(
-        Affine(scale=scale, zero_point=zero_point, low=int(entry["low"]), high=int(entry["high"]))
-    )
+    return Affine(scale=scale, zero_point=zero_point, low=int(entry["low"]), high=int(entry["high"]))
 
 
 def _restore_weights(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> set[str]:
@@ -122,7 +118,7 @@ def _restore_weights(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> 
         scale, zero_point = quantizer.per_channel(parameter.dim())
         with torch.no_grad():
             parameter.copy_(dequantize(integers, scale, zero_point))
-        quantizer.constant = parameter.detach()
+        quantizer.keep(parameter)
         filled.update(site.targets)
     return filled
 

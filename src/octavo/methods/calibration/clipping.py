@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from octavo.errors import OctavoWarning
 from octavo.graph import QuantizedEncoder, Quantizer, State
-from octavo.numerics import AllMinMax, by_channel
+from octavo.numerics import AllMinMax
 from octavo.spec import Mse, Percentile, RunningMinMax
 
 # Beyond the range by its own width: a hundredth of the dimensions, or one by three widths, is no accident.
@@ -36,28 +35,6 @@ def may_clip(quantizer: Quantizer) -> bool:
     clips = isinstance(quantizer.spec.estimator, RunningMinMax | Percentile | Mse)
     observes = quantizer.state is State.OBSERVE and not quantizer.spec.dynamic
     return quantizer.site.kind == "activation" and quantizer.site.width is not None and clips and observes
-
-
-@contextmanager
-def watch_channels(quantizers: Mapping[str, Quantizer]) -> Iterator[dict[str, AllMinMax]]:
-    """Record smallest and largest value of every dimension that passes these quantizers, by site."""
-    extremes = {
-        name: AllMinMax(torch.arange(q.site.width or 0, device=q.index.device))
-        for name, q in quantizers.items()
-    }
-    hooks = [
-        q.register_forward_pre_hook(_observer(extremes[name], q.site.channel_axis))
-        for name, q in quantizers.items()
-    ]
-    try:
-        yield extremes
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _observer(estimator: AllMinMax, axis: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-    return lambda _, inputs: estimator.observe(by_channel(inputs[0], axis))
 
 
 def find_clipped(model: QuantizedEncoder, extremes: Mapping[str, AllMinMax]) -> list[Clipped]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from octavo.errors import CalibrationError
 from octavo.graph import QuantizedEncoder, Quantizer, State
 from octavo.graph.batches import without_padding
 from octavo.graph.quantizers.ranges import Layout
-from octavo.numerics import AllMinMax, by_channel
+from octavo.graph.quantizers.switch import switched_off
+from octavo.graph.quantizers.watch import channel_extremes
+from octavo.numerics import AllMinMax
 from octavo.spec import PerEmbedding, PerGroup
 
 
@@ -46,33 +48,12 @@ def channel_ranges(
     model: QuantizedEncoder, quantizers: Mapping[str, Quantizer], batches: Sequence[Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
     """max - min of every channel, (width,), over all batches of the float model."""
-    estimators = {}
-    hooks = []
-    for name, quantizer in quantizers.items():
-        estimator = AllMinMax(torch.arange(quantizer.site.width or 0, device=quantizer.index.device))
-        estimators[name] = estimator
-        hooks.append(quantizer.register_forward_pre_hook(_watch(estimator, quantizer.site.channel_axis)))
-    states = {name: quantizer.state for name, quantizer in model.quantizers.items()}
-    try:
-        for quantizer in model.quantizers.values():
-            if quantizer.site.kind == "activation":
-                quantizer.state = State.OFF
+    activations = [q for q in model.quantizers.values() if q.site.kind == "activation"]
+    with channel_extremes(quantizers) as extremes, switched_off(activations):
         for batch in batches:
             for piece in without_padding(batch):
                 model(piece)
-    finally:
-        for hook in hooks:
-            hook.remove()
-        for name, state in states.items():
-            model.quantizers[name].state = state
-    return {name: _width(name, estimator) for name, estimator in estimators.items()}
-
-
-def _watch(estimator: AllMinMax, axis: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-    def observe(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-        estimator.observe(by_channel(args[0], axis))
-
-    return observe
+    return {name: _width(name, estimator) for name, estimator in extremes.items()}
 
 
 def _width(name: str, estimator: AllMinMax) -> Tensor:

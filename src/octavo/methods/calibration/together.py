@@ -14,8 +14,9 @@ from torch import Tensor
 
 from octavo.graph import Encoder, QuantizedEncoder, Quantizer, State, attach, fix_weights
 from octavo.graph.batches import without_padding
+from octavo.graph.quantizers.watch import channel_extremes, probe, watched
 from octavo.graph.rewrites.fold import folded_sites
-from octavo.methods.calibration.clipping import may_clip, warn_of_clipping, watch_channels
+from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
 from octavo.methods.calibration.permutation import channel_ranges, permute_groups, permutes
 from octavo.methods.pipeline import (
     Calibration,
@@ -28,7 +29,7 @@ from octavo.methods.pipeline import (
     quantize,
 )
 from octavo.methods.rounding.adaround import put_weight
-from octavo.spec import Nearest, Recipe, TensorSpec
+from octavo.spec import Nearest, Recipe
 
 Batches = Sequence[Mapping[str, Tensor]]
 
@@ -92,8 +93,8 @@ def calibrate_together(
     _permute(host, models, batches)
     observing = [q for model in models for q in model.quantizers.values() if q.state is State.OBSERVE]
     clipping = [{name for name, q in model.quantizers.items() if may_clip(q)} for model in models]
-    watched = {name: host.quantizers[name] for name in sorted(set().union(*clipping))}
-    with watch_channels(watched) as extremes, _passing_on(host, observing):
+    clippable = {name: host.quantizers[name] for name in sorted(set().union(*clipping))}
+    with channel_extremes(clippable) as extremes, _passing_on(host, observing):
         for done, batch in enumerate(batches, start=1):
             for piece in without_padding(batch):
                 host(piece)
@@ -108,10 +109,7 @@ def calibrate_together(
 
 def _host(encoder: Encoder, model: QuantizedEncoder) -> QuantizedEncoder:
     """A model with the quantized weights of `model` and a quantizer, turned off, at every site."""
-    probe = Recipe(name="probe", placement=model.recipe.placement, weights=None, activations=TensorSpec())
-    host = attach(encoder, probe)
-    for quantizer in host.quantizers.values():
-        quantizer.state = State.OFF
+    host = probe(encoder, model.recipe.placement)
     for site in model.weight_sites:
         if site.name in model.quantizers:
             put_weight(host, site, model.quantizers[site.name](model.parameter(site)).detach())
@@ -123,7 +121,7 @@ def _share_constants(models: Sequence[QuantizedEncoder]) -> None:
     for model in models[1:]:
         for name, quantizer in model.quantizers.items():
             if quantizer.site.kind == "weight":
-                quantizer.constant = models[0].quantizers[name].constant
+                quantizer.keep(models[0].quantizers[name].constant)
 
 
 def _permute(host: QuantizedEncoder, models: Sequence[QuantizedEncoder], batches: Batches) -> None:
@@ -138,12 +136,13 @@ def _permute(host: QuantizedEncoder, models: Sequence[QuantizedEncoder], batches
 @contextmanager
 def _passing_on(host: QuantizedEncoder, quantizers: Sequence[Quantizer]) -> Iterator[None]:
     """Let quantizers observe what passes the host's quantizers of the same sites."""
-    hooks = [
-        host.quantizers[q.site.name].register_forward_pre_hook(lambda _, inputs, q=q: q.observe(inputs[0]))
-        for q in quantizers
-    ]
-    try:
+    observers: dict[str, list[Quantizer]] = {}
+    for quantizer in quantizers:
+        observers.setdefault(quantizer.site.name, []).append(quantizer)
+
+    def see(at: Quantizer, x: Tensor) -> None:
+        for quantizer in observers[at.site.name]:
+            quantizer.observe(x)
+
+    with watched({name: host.quantizers[name] for name in observers}, see):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

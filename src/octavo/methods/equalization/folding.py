@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from octavo.errors import OctavoWarning
-from octavo.graph import QuantizedEncoder, Quantizer, State
+from octavo.graph import QuantizedEncoder, Quantizer
+from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.rewrites.fold import fold, folded_sites, unfoldable_sites, weights_read
 from octavo.methods.calibration.permutation import channel_ranges
 from octavo.spec import Folded
@@ -44,14 +45,8 @@ def fold_ranges(model: QuantizedEncoder, batches: Sequence[Mapping[str, Tensor]]
 def _float_ranges(
     model: QuantizedEncoder, sites: Mapping[str, Quantizer], batches: Sequence[Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
-    states = {name: quantizer.state for name, quantizer in model.quantizers.items()}
-    try:
-        for quantizer in model.quantizers.values():
-            quantizer.state = State.OFF
+    with switched_off(model.quantizers.values()):
         return channel_ranges(model, sites, batches)
-    finally:
-        for name, state in states.items():
-            model.quantizers[name].state = state
 
 
 def _factor(ranges: Tensor, quantizer: Quantizer) -> Tensor:

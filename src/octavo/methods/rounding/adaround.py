@@ -8,8 +8,7 @@ meanwhile and are calibrated afterwards.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
-from octavo.graph import Encoder, QuantizedEncoder, Site, State
+from octavo.graph import Encoder, QuantizedEncoder, Site
+from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.sites.flow import operation
 from octavo.methods.rounding.moments import Moments, input_moments, of_equal_length
 from octavo.methods.rounding.state import WorkFolder, digest
@@ -69,7 +69,8 @@ def round_weights(
     rounded_sites = [site for layer in layers for site in layer.sites]
     meter = _Meter(rounded_sites, settings.iterations, model.device, progress)
     losses: dict[str, tuple[float, float]] = {}
-    with _float_activations(model):
+    activations = [q for q in model.quantizers.values() if q.site.kind == "activation"]
+    with switched_off(activations):
         for table in tables:
             if not _restore(model, table.site, folder):
                 _keep(model, table.site, round_table(model, encoder, table, pieces), folder)
@@ -90,7 +91,7 @@ def put_integers(model: QuantizedEncoder, site: Site, integers: Tensor) -> None:
     quantizer, old = model.quantizers[site.name], model.parameter(site)
     scale, zero_point = quantizer.per_channel(old.dim())
     put_weight(model, site, dequantize(integers.to(old.device), scale, zero_point).to(old.dtype))
-    quantizer.constant = model.parameter(site).detach()
+    quantizer.keep(model.parameter(site))
 
 
 def put_weight(model: QuantizedEncoder, site: Site, value: Tensor) -> None:
@@ -166,20 +167,6 @@ def _readers(graph: fx.GraphModule, site: Site) -> list[fx.Node]:
     """The operations that read the quantized weight."""
     attributes = [node for node in graph.graph.nodes if node.op == "get_attr" and node.target in site.targets]
     return [reader for node in attributes for quantizer in node.users for reader in quantizer.users]
-
-
-@contextmanager
-def _float_activations(model: QuantizedEncoder) -> Iterator[None]:
-    """Pass activations as floats, and unobserved, inside the block."""
-    quantizers = [q for q in model.quantizers.values() if q.site.kind == "activation"]
-    states = [q.state for q in quantizers]
-    try:
-        for quantizer in quantizers:
-            quantizer.state = State.OFF
-        yield
-    finally:
-        for quantizer, state in zip(quantizers, states, strict=True):
-            quantizer.state = state
 
 
 def _fingerprint(model: QuantizedEncoder, batches: Batches, settings: AdaRound) -> dict[str, Any]:
