@@ -33,7 +33,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         raise SystemExit(f"{options.texts_file} has only {len(texts)} texts, {_TEST_TEXTS} of them for tests")
     rounding, test = texts[: options.texts], texts[options.texts : options.texts + _TEST_TEXTS]
     encoder = octavo.load(options.model, device=options.device)
-    recipe = replace(octavo.recipe(options.recipe), rounding=AdaRound(iterations=options.iterations))
+    recipe = replace(octavo.recipe(options.recipe), passes=(AdaRound(iterations=options.iterations),))
     nearest = octavo.quantize(encoder, octavo.recipe(options.nearest), rounding)
     started = time.perf_counter()
     rounded = octavo.quantize(encoder, recipe, rounding)

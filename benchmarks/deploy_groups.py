@@ -19,24 +19,28 @@ from output import add_options, report
 import octavo
 from octavo.cli.story import demo_texts
 from octavo.runtime.bench import bench
-from octavo.spec import Folded, Granularity, Override, PerGroup, PerTensor
+from octavo.spec import Granularity, Override, PerGroup, PerTensor
 
 MODEL = "demo:minilm"
 SHAPES = ((1, 32), (32, 128))
-VARIANTS: dict[str, Granularity] = {
+VARIANTS: dict[str, Granularity | None] = {
     "per tensor": PerTensor(),
-    "folded": Folded(),
+    "folded": None,
     "PEG, 3 groups": PerGroup(groups=3, permute=True),
     "PEG, 6 groups": PerGroup(groups=6, permute=True),
 }
 
 
-def exported(encoder: octavo.Encoder, ranges: Granularity, texts: list[str], runtime: str, path: Path) -> str:
-    base = octavo.recipe("int8")
-    norms = next(o for o in base.overrides if isinstance(o.granularity, Folded))
-    others = tuple(o for o in base.overrides if o is not norms)
-    changed: Override = replace(norms, granularity=ranges)
-    model = octavo.quantize(encoder, replace(base, overrides=(*others, changed)), calibration=texts)
+def exported(
+    encoder: octavo.Encoder, ranges: Granularity | None, texts: list[str], runtime: str, path: Path
+) -> str:
+    recipe = octavo.recipe("int8")
+    if ranges is not None:  # in the place of folding, at the same sites
+        (fold,) = recipe.passes
+        assert isinstance(fold, octavo.Fold)
+        norms = Override(roles=fold.roles, optional=True, granularity=ranges)
+        recipe = replace(recipe, overrides=(*recipe.overrides, norms), passes=())
+    model = octavo.quantize(encoder, recipe, calibration=texts)
     if isinstance(ranges, PerGroup):
         model = octavo.split_groups(model)
     octavo.export_onnx(model, path, runtime=runtime)

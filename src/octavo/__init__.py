@@ -14,11 +14,16 @@ from octavo.errors import OctavoError as OctavoError
 from octavo.errors import OctavoWarning as OctavoWarning
 from octavo.spec import AdaRound as AdaRound
 from octavo.spec import AllMinMax as AllMinMax
+from octavo.spec import AllocateBits as AllocateBits
+from octavo.spec import AverageBits as AverageBits
 from octavo.spec import CrossEntropy as CrossEntropy
-from octavo.spec import Folded as Folded
+from octavo.spec import FixedRanges as FixedRanges
+from octavo.spec import Fold as Fold
+from octavo.spec import IntegerFunctions as IntegerFunctions
+from octavo.spec import LearnedRanges as LearnedRanges
+from octavo.spec import Megabytes as Megabytes
 from octavo.spec import MinMax as MinMax
 from octavo.spec import Mse as Mse
-from octavo.spec import Nearest as Nearest
 from octavo.spec import Override as Override
 from octavo.spec import Percentile as Percentile
 from octavo.spec import PerChannel as PerChannel
@@ -28,6 +33,8 @@ from octavo.spec import PerTensor as PerTensor
 from octavo.spec import PerToken as PerToken
 from octavo.spec import Recipe as Recipe
 from octavo.spec import RunningMinMax as RunningMinMax
+from octavo.spec import RunningRanges as RunningRanges
+from octavo.spec import SplitGroups as SplitGroups
 from octavo.spec import TensorSpec as TensorSpec
 from octavo.spec.presets import recipe as recipe
 from octavo.versions import __version__ as __version__
@@ -40,8 +47,6 @@ if TYPE_CHECKING:
     from octavo.graph.rewrites.split import split_groups as split_groups
     from octavo.methods import load as load
     from octavo.methods import quantize as quantize
-    from octavo.methods.allocation.budget import AverageBits as AverageBits
-    from octavo.methods.allocation.budget import Megabytes as Megabytes
     from octavo.methods.allocation.budget import allocate_bits as allocate_bits
     from octavo.methods.training.finetuning import finetune as finetune
     from octavo.methods.training.finetuning import save_encoder as save_encoder
@@ -58,8 +63,6 @@ _LAZY = {
     "load": "octavo.methods",
     "diagnose": "octavo.diagnosis",
     "quantize": "octavo.methods",
-    "AverageBits": "octavo.methods.allocation.budget",
-    "Megabytes": "octavo.methods.allocation.budget",
     "allocate_bits": "octavo.methods.allocation.budget",
     "integer_only": "octavo.graph.rewrites.integer",
     "split_groups": "octavo.graph.rewrites.split",

@@ -6,6 +6,20 @@ from hypothesis import strategies as st
 
 from octavo.spec.estimator import AllMinMax, CrossEntropy, Estimator, MinMax, Mse, Percentile, RunningMinMax
 from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor, PerToken
+from octavo.spec.passes import (
+    AdaRound,
+    AllocateBits,
+    AverageBits,
+    FixedRanges,
+    Fold,
+    IntegerFunctions,
+    LearnedRanges,
+    Megabytes,
+    Pass,
+    RangeTraining,
+    RunningRanges,
+    SplitGroups,
+)
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.tensor import TensorSpec
 
@@ -50,6 +64,50 @@ DYNAMIC = st.builds(
 )
 
 
+POSITIVE = st.floats(1e-6, 1e6)
+NAMED = st.lists(NAMES, max_size=2).map(tuple)
+PASSES: dict[type[Pass], st.SearchStrategy[Pass]] = {
+    AllocateBits: st.builds(
+        AllocateBits,
+        budget=st.builds(AverageBits, bits=POSITIVE) | st.builds(Megabytes, size=POSITIVE),
+        choices=st.lists(BITS, min_size=1, max_size=4).map(tuple),
+        parts=st.integers(1, 100),
+    ),
+    Fold: st.builds(
+        Fold,
+        sites=st.lists(NAMES, min_size=1, max_size=2).map(tuple),
+        roles=NAMED,
+        skip_sites=NAMED,
+        skip_roles=NAMED,
+        optional=st.booleans(),
+        power=st.floats(0, 1, exclude_min=True),
+    ),
+    AdaRound: st.builds(
+        AdaRound,
+        iterations=st.integers(1, 10**6),
+        learning_rate=st.none() | st.floats(1e-6, 10),
+        weight=st.floats(1e-6, 10),
+        warmup=st.floats(0, 1, exclude_max=True),
+        beta=st.tuples(st.floats(5, 30), st.floats(2, 5)),
+    ),
+    IntegerFunctions: st.builds(IntegerFunctions),
+    SplitGroups: st.builds(SplitGroups),
+    LearnedRanges: st.builds(LearnedRanges, gradient_scaling=st.booleans()),
+    FixedRanges: st.builds(FixedRanges),
+    RunningRanges: st.builds(RunningRanges, momentum=st.floats(0, 1, exclude_max=True)),
+}
+"""A strategy for every pass; a test names the one that is missing."""
+
+
+@st.composite
+def passes(draw: st.DrawFn) -> tuple[Pass, ...]:
+    """Draw passes in an order that can be carried out."""
+    drawn = draw(st.lists(st.one_of(*PASSES.values()), max_size=4))
+    trained = [entry for entry in drawn if isinstance(entry, RangeTraining)][:1]
+    rest = [entry for entry in drawn if not isinstance(entry, RangeTraining)]
+    return tuple(sorted(rest, key=lambda entry: entry.stage)) + tuple(trained)
+
+
 @st.composite
 def overrides(draw: st.DrawFn) -> Override:
     """Draw an override that names sites or roles and that turns them off or changes something."""
@@ -81,5 +139,5 @@ def recipes(draw: st.DrawFn) -> Recipe:
         weights=weights,
         activations=activations,
         overrides=tuple(draw(st.lists(overrides(), max_size=3))),
-        integer_functions=draw(st.booleans()),
+        passes=draw(passes()),
     )

@@ -9,9 +9,9 @@ from octavo.spec.checks import (
     check_flag,
     check_integer,
     check_number,
+    check_positive,
     check_text,
     check_texts,
-    check_variant,
     shown,
 )
 
@@ -47,9 +47,10 @@ def test_one_string_is_no_tuple_of_strings() -> None:
         check_texts("sites", ("layers.*", ""))
 
 
-def test_a_variant_lists_the_types_allowed() -> None:
-    with pytest.raises(SpecError, match=r"^kind must be one of int, str, got None$"):
-        check_variant("kind", None, int | str)
+@pytest.mark.parametrize("value", [0, -1, float("inf"), float("nan"), "1", None, True], ids=repr)
+def test_a_number_that_is_not_positive_is_refused(value: object) -> None:
+    with pytest.raises(SpecError, match=r"^rate must be a number"):
+        check_positive("rate", value)
 
 
 def test_long_values_are_cut_in_messages() -> None:

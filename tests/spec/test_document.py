@@ -18,7 +18,7 @@ from .strategies import recipes
 
 def document(**changes: Any) -> dict[str, Any]:
     """Return a small valid document with these keys changed."""
-    return {"octavo": 1, "name": "mine", "weights": {"bits": 8}, "activations": None} | changes
+    return {"octavo": 2, "name": "mine", "weights": {"bits": 8}, "activations": None} | changes
 
 
 def override(**options: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def test_keys_come_in_the_order_in_which_people_read_them() -> None:
     assert list(data) == ["octavo", "name", "description", "placement", "weights", "activations", "overrides"]
     assert list(data["activations"]) == ["bits", "symmetric", "granularity", "estimator", "dynamic"]
     assert list(data["overrides"][0]) == ["sites", "roles", "bits", "symmetric"]
-    assert data["octavo"] == 1 and data["weights"] is None
+    assert data["octavo"] == 2 and data["weights"] is None
 
 
 def test_numbers_are_written_and_flags_that_are_off_are_not() -> None:
@@ -83,9 +83,9 @@ def test_one_pattern_needs_no_list() -> None:
         (None, "expected a mapping, got None"),
         ([], "expected a mapping, got []"),
         ({}, "the key 'octavo' is missing; add it"),
-        ({"octavo": 1}, "the key 'name' is missing; add it"),
+        ({"octavo": 2}, "the key 'name' is missing; add it"),
         (
-            {"octavo": 1, "name": "mine", "activations": {}},
+            {"octavo": 2, "name": "mine", "activations": {}},
             "the key 'weights' is missing; add it, null leaves them in float",
         ),
         (document(weight={}), "unknown key 'weight'; did you mean 'weights'?"),
@@ -168,9 +168,9 @@ def test_malformed_overrides_are_refused_with_their_place(options: dict[str, Any
     assert str(caught.value).startswith(f"overrides[1]{message}")
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", 1.0, True, None], ids=repr)
+@pytest.mark.parametrize("version", [0, 3, "1", 1.0, True, None], ids=repr)
 def test_another_version_is_refused_before_anything_else(version: object) -> None:
     with pytest.raises(
-        SpecError, match=f"^octavo: recipe format {version!r} is unknown, this Octavo reads 1; "
+        SpecError, match=f"^octavo: recipe format {version!r} is unknown, this Octavo reads 1 and 2; "
     ):
         recipe_from_dict(document(octavo=version, something_new=1))

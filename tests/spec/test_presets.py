@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import SpecError
+from octavo.spec import IntegerFunctions
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
 from octavo.spec.granularity import Granularity, PerEmbedding, PerGroup, PerTensor
 from octavo.spec.presets import PRESETS, preset_names, recipe
@@ -125,7 +126,7 @@ def test_qbert_leaves_norms_and_the_last_layer_in_float(bits: int) -> None:
 
 def test_ibert_is_symmetric_with_wide_accumulators_and_integer_functions() -> None:
     preset = recipe("ibert")
-    assert preset.integer_functions
+    assert preset.passes == (IntegerFunctions(),)
     assert activation("ibert", "layers.0.ffn_input") == TensorSpec(symmetric=True, estimator=RunningMinMax())
     assert preset.spec("layers.0.ffn_residual", "activation", "ffn_residual") == TensorSpec(
         bits=16, symmetric=True, estimator=RunningMinMax()

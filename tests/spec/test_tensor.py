@@ -26,7 +26,9 @@ def test_other_widths_are_refused(bits: int) -> None:
 
 
 def test_coded_strings_are_refused() -> None:
-    with pytest.raises(SpecError, match=r"granularity must be one of PerTensor, .* Folded, got 'per-tensor'"):
+    with pytest.raises(
+        SpecError, match=r"granularity must be one of PerTensor, .* PerGroup, got 'per-tensor'"
+    ):
         TensorSpec(granularity="per-tensor")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match=r"estimator must be one of MinMax, .* CrossEntropy, got 'mse'"):
         TensorSpec(estimator="mse")  # type: ignore[arg-type]

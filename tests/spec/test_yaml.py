@@ -16,7 +16,7 @@ from octavo.spec.yaml import dump_recipe, load_recipe, parse_recipe
 from .strategies import recipes
 
 EXAMPLE = """\
-octavo: 1
+octavo: 2
 name: w8a8-peg6
 placement: full
 weights: {bits: 8, symmetric: true, granularity: per-tensor, estimator: min-max}
@@ -26,7 +26,7 @@ overrides:
     granularity: {per-group: {groups: 6, permute: true}}
 """  # noqa: E501
 
-HEAD = "octavo: 1\nname: mine\nactivations: null\n"
+HEAD = "octavo: 2\nname: mine\nactivations: null\n"
 
 
 def test_the_documented_example_is_read() -> None:
@@ -144,8 +144,8 @@ def test_a_file_is_read_and_named_in_messages(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(EXAMPLE, encoding="utf-8")
     assert load_recipe(path) == parse_recipe(EXAMPLE)
-    path.write_text(EXAMPLE.replace("octavo: 1", "octavo: 2"), encoding="utf-8")
-    with pytest.raises(SpecError, match=r"mine\.yaml: octavo: recipe format 2 is unknown"):
+    path.write_text(EXAMPLE.replace("octavo: 2", "octavo: 3"), encoding="utf-8")
+    with pytest.raises(SpecError, match=r"mine\.yaml: octavo: recipe format 3 is unknown"):
         load_recipe(str(path))
 
 

@@ -20,8 +20,8 @@ from octavo.graph.saved.write import MANIFEST, WEIGHTS
 from octavo.graph.sites.site import in_placement
 from octavo.graph.sizes import float_bytes, sites_by_bits
 from octavo.methods.calibration.permutation import extra_parameters
-from octavo.methods.calibration.together import quantize_together
-from octavo.spec import CrossEntropy, MinMax, Recipe, RunningMinMax, recipe_to_dict
+from octavo.methods.pipeline import quantize_together
+from octavo.spec import Recipe, recipe_to_dict
 from octavo.tasks.evaluate import compare, score_task
 from octavo.tasks.texts import Text
 
@@ -162,9 +162,7 @@ def _reads_order(encoder: Encoder, recipe: Recipe) -> bool:
     """Whether the ranges of a recipe depend on the order of the calibration texts."""
     sites = in_placement(encoder.activation_sites, recipe.placement)
     specs = [recipe.spec(site.name, site.kind, site.role) for site in sites]
-    ordered = MinMax | RunningMinMax | CrossEntropy
-    static = [spec for spec in specs if spec is not None and not spec.dynamic]
-    return any(isinstance(spec.estimator, ordered) for spec in static)
+    return any(spec.estimator.reads_order for spec in specs if spec is not None and not spec.dynamic)
 
 
 def _row(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

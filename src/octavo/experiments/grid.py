@@ -180,7 +180,7 @@ _SIZES = {"sst2": 67, "qqp": 364, "mnli": 393, "qnli": 105, "cola": 9, "stsb": 6
 
 def cost(cell: Cell) -> tuple[int, float]:
     """Order cells: those that others wait for first, then the long ones, which would else end last alone."""
-    if cell.recipe is not None and isinstance(cell.recipe.rounding, AdaRound):
+    if cell.recipe is not None and any(isinstance(entry, AdaRound) for entry in cell.recipe.passes):
         return 0, 0.0  # minutes on any task, and nobody waits for them
     if cell.hyper is None:
         return 2, _BETWEEN

@@ -9,8 +9,9 @@ import torch
 from octavo.errors import ModelError
 from octavo.graph.capture.source import load_encoder, locate
 from octavo.graph.encoder import Encoder, Head
+from octavo.graph.saved.read import load as load_saved
 from octavo.graph.saved.write import is_saved
-from octavo.graph.saved.write import load as load_saved
+from octavo.methods.passes import replay
 
 
 def load(
@@ -37,7 +38,7 @@ def load(
     if is_saved(place):
         if head is not None or labels is not None:
             raise ModelError(f"{name} was saved by Octavo with its head; load it without head and labels")
-        return load_saved(place, name).to(target)
+        return load_saved(place, replay, name).to(target)
     return load_encoder(name, head, labels, trust_remote_code).to(target)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import reprlib
-from types import UnionType
-from typing import get_args
 
 from octavo.errors import SpecError
 
@@ -51,8 +49,10 @@ def check_texts(field: str, value: object) -> None:
             raise SpecError(f"{field} must hold strings that are not empty, got {shown(entry)}")
 
 
-def check_variant(field: str, value: object, union: UnionType) -> None:
-    """Refuse anything but an instance of one of the types of `union`."""
-    if not isinstance(value, union):
-        names = ", ".join(kind.__name__ for kind in get_args(union))
-        raise SpecError(f"{field} must be one of {names}, got {shown(value)}")
+def check_positive(field: str, value: object) -> float:
+    """Return a number above 0 as a float; refuse anything else."""
+    check_number(field, value)
+    number = float(value)  # type: ignore[arg-type]
+    if not 0 < number < float("inf"):
+        raise SpecError(f"{field} must be a number above 0, got {shown(value)}")
+    return number

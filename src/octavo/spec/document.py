@@ -1,34 +1,34 @@
-"""Recipes as plain dictionaries, versioned: what YAML files and saved models hold."""
+"""Recipes as plain dictionaries, versioned: what YAML files and saved models hold.
+
+Format 2 is written; format 1 is read for ever (see `octavo.spec.format_1`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 
 from octavo.errors import SpecError, did_you_mean
 from octavo.spec.checks import shown
-from octavo.spec.estimator import ESTIMATORS, Estimator
-from octavo.spec.granularity import GRANULARITIES, Granularity
+from octavo.spec.estimator import Estimator
+from octavo.spec.format_1 import upgraded
+from octavo.spec.granularity import Granularity
+from octavo.spec.passes import Pass
 from octavo.spec.recipe import Override, Recipe
-from octavo.spec.rounding import ROUNDINGS, Nearest, Rounding
 from octavo.spec.tensor import TensorSpec
-from octavo.spec.training import TRAININGS, LearnedRanges, RangeTraining
+from octavo.spec.variant import Variant
 
-VERSION = 1
+VERSION = 2
 """The version of the recipe format, the value of the key `octavo`."""
 
-_TOP_KEYS = (
-    *("octavo", "name", "description", "placement", "weights", "activations", "overrides"),
-    *("rounding", "training", "integer_functions"),
-)
+_TOP_KEYS = ("octavo", "name", "description", "placement", "weights", "activations", "overrides", "passes")
 _TENSOR_KEYS = tuple(field.name for field in fields(TensorSpec))
 _OVERRIDE_KEYS = tuple(field.name for field in fields(Override))
-_VARIANTS: dict[str, type] = {**GRANULARITIES, **ESTIMATORS, **ROUNDINGS, **TRAININGS}
-_NAMES: dict[type, str] = {kind: name for name, kind in _VARIANTS.items()}
+_FAMILIES: dict[str, type[Variant]] = {"granularity": Granularity, "estimator": Estimator}
 
-_V = TypeVar("_V", bound=Granularity | Estimator | Rounding | RangeTraining)
+_V = TypeVar("_V", bound=Variant)
 
 
 def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
@@ -45,37 +45,41 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     data["activations"] = _tensor_to_dict(recipe.activations)
     if recipe.overrides:
         data["overrides"] = [_override_to_dict(override) for override in recipe.overrides]
-    if not isinstance(recipe.rounding, Nearest):
-        data["rounding"] = _variant_to_data(recipe.rounding)
-    if recipe.training != LearnedRanges():
-        data["training"] = _variant_to_data(recipe.training)
-    if recipe.integer_functions:
-        data["integer_functions"] = True
+    if recipe.passes:
+        data["passes"] = [variant_to_data(entry) for entry in recipe.passes]
     return data
 
 
 def recipe_from_dict(data: object) -> Recipe:
     """Build a recipe from plain values; the inverse of `recipe_to_dict`."""
+    return read_recipe(data)[0]
+
+
+def read_recipe(data: object) -> tuple[Recipe, list[str]]:
+    """Build a recipe from plain values, with notes on what an older format said in other words."""
+    notes: list[str] = []
     if isinstance(data, dict) and "octavo" in data:
         # Before the keys: another version may well have others.
         _check_version(data["octavo"])
+        if data["octavo"] == 1:
+            data, notes = upgraded(data)
     top = _mapping(data, "", _TOP_KEYS, required=("octavo", "name", "weights", "activations"))
-    entries = top.get("overrides", [])
-    if not isinstance(entries, list):
-        raise SpecError(f"overrides must be a list, got {shown(entries)}")
-    plain = ("name", "description", "placement", "integer_functions")
-    texts = {key: top[key] for key in plain if key in top}
-    tables: dict[str, Mapping[str, Any]] = {"rounding": ROUNDINGS, "training": TRAININGS}
-    variants: dict[str, Any] = {
-        key: _variant(top[key], key, table) for key, table in tables.items() if key in top
-    }
-    return Recipe(
+    overrides, passes = (_list(top.get(key, []), key) for key in ("overrides", "passes"))
+    texts = {key: top[key] for key in ("name", "description", "placement") if key in top}
+    recipe = Recipe(
         weights=_tensor(top["weights"], "weights"),
         activations=_tensor(top["activations"], "activations"),
-        overrides=tuple(_override(entry, f"overrides[{i}]") for i, entry in enumerate(entries)),
+        overrides=tuple(_override(entry, f"overrides[{i}]") for i, entry in enumerate(overrides)),
+        passes=tuple(variant_from_data(entry, f"passes[{i}]", Pass) for i, entry in enumerate(passes)),
         **texts,
-        **variants,
     )
+    return recipe, notes
+
+
+def _list(value: object, key: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise SpecError(f"{key} must be a list, got {shown(value)}")
+    return value
 
 
 def _tensor_to_dict(spec: TensorSpec | None) -> dict[str, Any] | None:
@@ -84,8 +88,8 @@ def _tensor_to_dict(spec: TensorSpec | None) -> dict[str, Any] | None:
     data = {
         "bits": spec.bits,
         "symmetric": spec.symmetric,
-        "granularity": _variant_to_data(spec.granularity),
-        "estimator": _variant_to_data(spec.estimator),
+        "granularity": variant_to_data(spec.granularity),
+        "estimator": variant_to_data(spec.estimator),
     }
     return data | {"dynamic": True} if spec.dynamic else data
 
@@ -101,33 +105,35 @@ def _override_to_dict(override: Override) -> dict[str, Any]:
     if override.optional:
         data["optional"] = True
     for field, value in override.changes().items():
-        data[field] = value if isinstance(value, int) else _variant_to_data(value)
+        data[field] = value if isinstance(value, int) else variant_to_data(value)
     return data
 
 
-def _variant_to_data(variant: Granularity | Estimator | Rounding | RangeTraining) -> str | dict[str, Any]:
+def variant_to_data(variant: Variant) -> str | dict[str, Any]:
     """Return `per-tensor`, or `{per-group: {groups: 6}}` where there are options to write."""
     options = {
         field.name: _plain(getattr(variant, field.name))
-        for field in fields(variant)
-        if getattr(variant, field.name) != field.default or not isinstance(field.default, bool | None)
+        for field in fields(variant)  # type: ignore[arg-type]
+        if _is_written(getattr(variant, field.name), field.default)
     }
-    name = _NAMES[type(variant)]
-    return {name: options} if options else name
+    return {variant.variant_name: options} if options else variant.variant_name
+
+
+def _is_written(value: object, default: object) -> bool:
+    """Say whether an option is written: numbers always, flags and lists that are as nobody set them never."""
+    return value != default or not (isinstance(default, bool | None) or default == ())
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, Variant):
+        return variant_to_data(value)
     return list(value) if isinstance(value, tuple) else value
 
 
-def _frozen(value: object) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _check_version(version: object) -> None:
-    if version != VERSION or not isinstance(version, int) or isinstance(version, bool):
+    if version not in (1, VERSION) or not isinstance(version, int) or isinstance(version, bool):
         raise SpecError(
-            f"octavo: recipe format {shown(version)} is unknown, this Octavo reads {VERSION}; "
+            f"octavo: recipe format {shown(version)} is unknown, this Octavo reads 1 and {VERSION}; "
             "rewrite the recipe or install the Octavo that wrote it"
         )
 
@@ -165,14 +171,13 @@ def _texts(value: object, place: str) -> tuple[Any, ...]:
 def _spec_options(value: object, place: str, known: Iterable[str]) -> dict[str, Any]:
     """Return the options of a spec, granularity and estimator turned into their types."""
     options = dict(_mapping(value, place, known))
-    if options.get("granularity") is not None:
-        options["granularity"] = _variant(options["granularity"], f"{place}.granularity", GRANULARITIES)
-    if options.get("estimator") is not None:
-        options["estimator"] = _variant(options["estimator"], f"{place}.estimator", ESTIMATORS)
+    for key, family in _FAMILIES.items():
+        if options.get(key) is not None:
+            options[key] = variant_from_data(options[key], f"{place}.{key}", family)
     return options
 
 
-def _variant(value: object, place: str, table: Mapping[str, type[_V]]) -> _V:
+def variant_from_data(value: object, place: str, family: type[_V]) -> _V:
     """Return what a bare name or a mapping with one name describes: `mse`, `{mse: {candidates: 50}}`."""
     name, options = value, None
     if isinstance(value, dict) and len(value) == 1:
@@ -181,14 +186,24 @@ def _variant(value: object, place: str, table: Mapping[str, type[_V]]) -> _V:
         raise SpecError(
             f"{place} must be a name, or a mapping from one name to its options, got {shown(value)}"
         )
+    table = family.variants()
     if name not in table:
         raise SpecError(f"{place}: unknown name {shown(name)}{_hint(name, table)}")
     variant = table[name]
-    known = [field.name for field in fields(variant)]
-    required = [field.name for field in fields(variant) if field.default is MISSING]
-    given = _mapping({} if options is None else options, f"{place}.{name}", known, required)
+    described = {field.name: field for field in fields(variant)}  # type: ignore[arg-type]
+    required = [key for key, field in described.items() if field.default is MISSING]
+    given = _mapping({} if options is None else options, f"{place}.{name}", described, required)
+    made = {}
+    for key, entry in given.items():
+        inner = described[key].metadata.get("family")
+        where = f"{place}.{name}.{key}"
+        made[key] = _frozen(entry) if inner is None else variant_from_data(entry, where, inner)
     with _at(f"{place}.{name}"):
-        return variant(**{key: _frozen(entry) for key, entry in given.items()})
+        return variant(**made)
+
+
+def _frozen(value: object) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _mapping(value: object, place: str, known: Iterable[str], required: Iterable[str] = ()) -> dict[str, Any]:

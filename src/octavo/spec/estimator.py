@@ -1,21 +1,49 @@
-"""Range estimators: how the minimum and maximum that a quantizer covers are found (section 2, appendix B)."""
+"""Range estimators: how the minimum and maximum that a quantizer covers are found (section 2, appendix B).
+
+What others need to know of an estimator it says itself; nobody keeps a list of estimators elsewhere.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from octavo.errors import SpecError
 from octavo.spec.checks import check_integer, check_number
+from octavo.spec.variant import Variant
 
 
 @dataclass(frozen=True, kw_only=True)
-class MinMax:
+class Estimator(Variant, family="estimator"):
+    """How a range is found.
+
+    Properties of the variant:
+        clips: the range may be smaller than what calibration saw.
+        reads_order: the range depends on the order of the calibration texts.
+        reads_one_tensor: a range can be found from a single tensor, as dynamic ranges are.
+        needs_rows: whole rows are compared, so that there is one range for the tensor.
+    """
+
+    clips: ClassVar[bool] = False
+    reads_order: ClassVar[bool] = False
+    reads_one_tensor: ClassVar[bool] = False
+    needs_rows: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinMax(Estimator, name="min-max"):
     """Current min-max: the range of the last batch; of weights, their exact range."""
 
+    reads_order: ClassVar[bool] = True
+    reads_one_tensor: ClassVar[bool] = True
+
 
 @dataclass(frozen=True, kw_only=True)
-class RunningMinMax:
+class RunningMinMax(Estimator, name="running-min-max"):
     """Running min-max: range ← momentum · range + (1 - momentum) · range of the batch."""
+
+    clips: ClassVar[bool] = True
+    reads_order: ClassVar[bool] = True
 
     momentum: float = 0.9
 
@@ -27,13 +55,16 @@ class RunningMinMax:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AllMinMax:
+class AllMinMax(Estimator, name="all-min-max"):
     """The smallest and largest value ever observed; clips nothing that calibration saw."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Percentile:
+class Percentile(Estimator, name="percentile"):
     """The values at `percent` and `100 - percent` per cent of the observed distribution."""
+
+    clips: ClassVar[bool] = True
+    reads_one_tensor: ClassVar[bool] = True
 
     percent: float = 99.999
 
@@ -45,8 +76,11 @@ class Percentile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mse:
+class Mse(Estimator, name="mse"):
     """The range with the least mean squared quantization error among `candidates` ranges."""
+
+    clips: ClassVar[bool] = True
+    reads_one_tensor: ClassVar[bool] = True
 
     candidates: int = 100
 
@@ -55,8 +89,11 @@ class Mse:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossEntropy:
+class CrossEntropy(Estimator, name="cross-entropy"):
     """The range whose quantized rows lose least cross-entropy after a softmax; meant for logits."""
+
+    reads_order: ClassVar[bool] = True
+    needs_rows: ClassVar[bool] = True
 
     candidates: int = 100
 
@@ -64,14 +101,5 @@ class CrossEntropy:
         check_integer("candidates", self.candidates, 1)
 
 
-Estimator = MinMax | RunningMinMax | AllMinMax | Percentile | Mse | CrossEntropy
-
-ESTIMATORS: dict[str, type[Estimator]] = {
-    "min-max": MinMax,
-    "running-min-max": RunningMinMax,
-    "all-min-max": AllMinMax,
-    "percentile": Percentile,
-    "mse": Mse,
-    "cross-entropy": CrossEntropy,
-}
+ESTIMATORS = Estimator.variants()
 """Every estimator by its name in recipe files."""

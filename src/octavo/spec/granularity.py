@@ -9,24 +9,78 @@ For an activation of shape (batch, tokens, d) and a weight of shape (out, in):
 | `PerToken`      | batch x tokens (dynamic) | senseless                    |
 | `PerEmbedding`  | d ranges                 | `in` ranges, one per column  |
 | `PerGroup(K)`   | K ranges along d         | K ranges, each for some rows |
-| `Folded`        | 1 range, d factors       | senseless                    |
+
+What others need to know of a granularity it says itself; nobody keeps a list of granularities elsewhere.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 from octavo.errors import SpecError
-from octavo.spec.checks import check_flag, check_integer, check_number
+from octavo.spec.checks import check_flag, check_integer
+from octavo.spec.variant import Variant
+
+
+class Tensor(Protocol):
+    """What a granularity asks of the tensor it is for; a site answers."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int | str, ...]: ...
+    @property
+    def channel_axis(self) -> int: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class PerTensor:
+class Granularity(Variant, family="granularity"):
+    """Which entries of a tensor share a range.
+
+    Properties of the variant:
+        has_one_scale: a tensor has a single scale, which any kernel can take.
+        is_per_token: ranges belong to tokens, which differ in every batch, so that only dynamic ranges do.
+        has_groups: channels are in groups, which the pass `split-groups` turns into tensors of their own.
+    """
+
+    has_one_scale: ClassVar[bool] = False
+    is_per_token: ClassVar[bool] = False
+    has_groups: ClassVar[bool] = False
+
+    @property
+    def permutes(self) -> bool:
+        """Whether channels are grouped by ranges that calibration finds."""
+        return False
+
+    @property
+    def shares_order(self) -> bool:
+        """Whether the permuted sites of a layer take one order of channels."""
+        return False
+
+    def layout(self, tensor: Tensor) -> tuple[int | None, int]:
+        """Return the axis along which ranges differ (None: nowhere) and how many ranges there are.
+
+        A tensor that this granularity does not fit (an axis that varies, too many groups) is an error.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerTensor(Granularity, name="per-tensor"):
     """One range for the whole tensor."""
 
+    has_one_scale: ClassVar[bool] = True
+
+    def layout(self, tensor: Tensor) -> tuple[int | None, int]:
+        """Return one range, along no axis."""
+        return None, 1
+
 
 @dataclass(frozen=True, kw_only=True)
-class PerChannel:
+class PerChannel(Granularity, name="per-channel"):
     """One range for every index along `axis`; axis 0 of a weight counts its output channels."""
 
     axis: int = 0
@@ -35,19 +89,35 @@ class PerChannel:
         # The last axis has a name of its own, PerEmbedding, so that there is one way to say it.
         check_integer("axis", self.axis, 0)
 
+    def layout(self, tensor: Tensor) -> tuple[int | None, int]:
+        """Return the axis and its size."""
+        return self.axis, axis_size(tensor, self.axis, self.variant_name)
+
 
 @dataclass(frozen=True, kw_only=True)
-class PerToken:
+class PerToken(Granularity, name="per-token"):
     """One range for every token, computed from the tensor itself; needs `dynamic`."""
 
+    is_per_token: ClassVar[bool] = True
+
+    def layout(self, tensor: Tensor) -> tuple[int | None, int]:
+        """Return no static range."""
+        if tensor.kind == "weight":
+            raise SpecError(f"per-token: {tensor.name} is a weight and has no tokens; use per-channel")
+        return None, 0
+
 
 @dataclass(frozen=True, kw_only=True)
-class PerEmbedding:
+class PerEmbedding(Granularity, name="per-embedding"):
     """One range for every index along the last axis: per-embedding, d ranges."""
 
+    def layout(self, tensor: Tensor) -> tuple[int | None, int]:
+        """Return the channel axis and its size."""
+        return tensor.channel_axis, axis_size(tensor, tensor.channel_axis, self.variant_name)
+
 
 @dataclass(frozen=True, kw_only=True)
-class PerGroup:
+class PerGroup(Granularity, name="per-group"):
     """One range for each of K groups of channels: per-embedding-group (PEG), section 4.
 
     Groups run along the last axis of an activation and along axis 0 (rows) of a weight, as in Q-BERT;
@@ -60,6 +130,8 @@ class PerGroup:
         at_most: take as many groups as there are channels where a tensor has fewer than K; otherwise an
             error.
     """
+
+    has_groups: ClassVar[bool] = True
 
     groups: int
     permute: bool = False
@@ -74,35 +146,42 @@ class PerGroup:
         if not self.shared and not self.permute:
             raise SpecError("shared: false does nothing without a permutation; add permute: true or drop it")
 
+    @property
+    def permutes(self) -> bool:
+        """Whether channels are grouped by ranges that calibration finds."""
+        return self.permute
 
-@dataclass(frozen=True, kw_only=True)
-class Folded:
-    """One range for a tensor whose channels were divided by `range ** power` each.
+    @property
+    def shares_order(self) -> bool:
+        """Whether the permuted sites of a layer take one order of channels."""
+        return self.shared
 
-    The factors are folded into the norm before it and the weights that read it, so that integer kernels see
-    one range: scales per embedding dimension for free. Only linear layers may read such a site.
+    def layout(self, tensor: Tensor) -> tuple[int | None, int]:
+        """Return the channel axis (the rows of a weight) and the number of groups."""
+        if self.permute and tensor.kind == "weight":
+            raise SpecError(
+                f"per-group: {tensor.name} is a weight, only activations are permuted; drop permute"
+            )
+        axis = 0 if tensor.kind == "weight" else tensor.channel_axis
+        width = axis_size(tensor, axis, self.variant_name)
+        if self.groups > width and not self.at_most:
+            raise SpecError(
+                f"per-group: {self.groups} groups asked for {tensor.name}, width {width}; use at most {width}"
+            )
+        return axis, min(self.groups, width)
 
-    Arguments:
-        power: 0 leaves channels as they are, 1 makes their ranges equal; between, activations and weights
-            share the burden (SmoothQuant's alpha, of activations alone).
-    """
 
-    power: float = 0.5
+def axis_size(tensor: Tensor, axis: int, asked_by: str) -> int:
+    """Return the size of an axis; one that is missing or varies is an error that says who asked."""
+    if not -len(tensor.shape) <= axis < len(tensor.shape):
+        raise SpecError(f"{asked_by}: {tensor.name} has {len(tensor.shape)} axes, axis {axis} asked for")
+    size = tensor.shape[axis]
+    if not isinstance(size, int):
+        raise SpecError(
+            f"{asked_by}: axis {axis} of {tensor.name} is the {size}, which varies; use per-tensor there"
+        )
+    return size
 
-    def __post_init__(self) -> None:
-        check_number("power", self.power)
-        if not 0 < self.power <= 1:
-            raise SpecError(f"power must be a number above 0 and at most 1, got {self.power}")
 
-
-Granularity = PerTensor | PerChannel | PerToken | PerEmbedding | PerGroup | Folded
-
-GRANULARITIES: dict[str, type[Granularity]] = {
-    "per-tensor": PerTensor,
-    "per-channel": PerChannel,
-    "per-token": PerToken,
-    "per-embedding": PerEmbedding,
-    "per-group": PerGroup,
-    "folded": Folded,
-}
+GRANULARITIES = Granularity.variants()
 """Every granularity by its name in recipe files."""

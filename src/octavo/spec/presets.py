@@ -8,11 +8,10 @@ from pathlib import Path
 
 from octavo.errors import SpecError, did_you_mean
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
-from octavo.spec.granularity import Folded, Granularity, PerChannel, PerEmbedding, PerGroup
+from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup
+from octavo.spec.passes import AdaRound, Fold, IntegerFunctions, RunningRanges
 from octavo.spec.recipe import Override, Recipe
-from octavo.spec.rounding import AdaRound
 from octavo.spec.tensor import TensorSpec
-from octavo.spec.training import RunningRanges
 from octavo.spec.yaml import load_recipe
 
 _FFN = ("layers.*.ffn_input", "layers.*.ffn_output", "layers.*.ffn_residual")
@@ -69,7 +68,7 @@ _Q8BERT_QAT = replace(
     name="q8bert-qat",
     description="Q8BERT trained with running ranges: table 6, row Q8BERT W8A8 QAT",
     activations=TensorSpec(bits=8, symmetric=True, estimator=RunningMinMax()),
-    training=RunningRanges(),
+    passes=(RunningRanges(),),
 )
 
 _LAST_LAYER = ("pooler", "head.activation", "logits", "logits.weight")
@@ -109,7 +108,7 @@ _IBERT = Recipe(
         Override(roles=_ACCUMULATORS, bits=16),
         Override(roles=("embedding_sum", "embedding_projection"), bits=16, optional=True),
     ),
-    integer_functions=True,
+    passes=(IntegerFunctions(),),
 )
 
 _NORM_OUTPUTS = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
@@ -124,8 +123,8 @@ _INT8 = Recipe(
         Override(roles=("norm_weight",), off=True, optional=True),
         # Signed bytes around zero are what fused attention kernels take.
         Override(roles=_ATTENTION_OPERANDS, symmetric=True, optional=True),
-        Override(roles=_NORM_OUTPUTS, granularity=Folded(), optional=True),
     ),
+    passes=(Fold(roles=_NORM_OUTPUTS, optional=True),),
 )
 
 _PRESETS = (
@@ -136,7 +135,7 @@ _PRESETS = (
     _preset("w4a32", "4-bit weights only: table 7, row W4A32 PTQ", 4, None),
     replace(
         _preset("w4a32-adaround", "4-bit weights, learned rounding: table 7, row W4A32 AdaRound", 4, None),
-        rounding=AdaRound(iterations=1000),
+        passes=(AdaRound(iterations=1000),),
     ),
     _preset(
         "w8a8-mp",

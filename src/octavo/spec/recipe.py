@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
 
 from octavo.errors import SpecError, did_you_mean
-from octavo.spec.checks import check_flag, check_integer, check_text, check_texts, check_variant, shown
+from octavo.spec.checks import check_flag, check_integer, check_text, check_texts, shown
 from octavo.spec.estimator import Estimator
 from octavo.spec.granularity import Granularity
-from octavo.spec.rounding import Nearest, Rounding
+from octavo.spec.passes import LearnedRanges, Pass, RangeTraining, check_passes
 from octavo.spec.tensor import TensorSpec
-from octavo.spec.training import LearnedRanges, RangeTraining
+from octavo.spec.variant import check_variant
 
 Placement = Literal["full", "linear-inputs"]
 Kind = Literal["weight", "activation"]
@@ -106,10 +106,7 @@ class Recipe:
         weights: spec of every weight; None leaves weights in float.
         activations: spec of every activation; None leaves activations in float.
         overrides: changes for some sites, applied in order.
-        rounding: how the weights choose between two grid points.
-        training: what happens to ranges in quantization-aware training.
-        integer_functions: compute GELU, softmax and LayerNorm in integers, as I-BERT does, instead of in
-            float.
+        passes: what else is done to the model, in order (see `octavo.spec.passes`).
     """
 
     name: str
@@ -118,9 +115,7 @@ class Recipe:
     weights: TensorSpec | None
     activations: TensorSpec | None
     overrides: tuple[Override, ...] = ()
-    rounding: Rounding = field(default_factory=Nearest)
-    training: RangeTraining = field(default_factory=LearnedRanges)
-    integer_functions: bool = False
+    passes: tuple[Pass, ...] = ()
 
     def __post_init__(self) -> None:
         check_text("name", self.name)
@@ -131,9 +126,7 @@ class Recipe:
         _check_base("weights", self.weights)
         _check_base("activations", self.activations)
         _check_overrides(self.overrides)
-        check_variant("rounding", self.rounding, Rounding)
-        check_variant("training", self.training, RangeTraining)
-        check_flag("integer_functions", self.integer_functions)
+        check_passes(self.passes)
         if self.weights is not None and self.weights.dynamic:
             raise SpecError(
                 "weights: dynamic ranges are for activations, weights do not change; drop dynamic"
@@ -164,16 +157,22 @@ class Recipe:
             )
         return result
 
+    @property
+    def training(self) -> RangeTraining:
+        """What happens to ranges in quantization-aware training; they are learned unless a pass says more."""
+        return next((entry for entry in self.passes if isinstance(entry, RangeTraining)), LearnedRanges())
+
     def patterns(self) -> tuple[str, ...]:
         """Return every site pattern that a model must have, in order and without repetition."""
-        return tuple(dict.fromkeys(pattern for override in self._needed() for pattern in override.sites))
+        overrides = [override.sites for override in self.overrides if not override.optional]
+        passes = [entry.patterns() for entry in self.passes]
+        return tuple(dict.fromkeys(pattern for patterns in (*overrides, *passes) for pattern in patterns))
 
     def roles(self) -> tuple[str, ...]:
         """Return every role that a model must have, in order and without repetition."""
-        return tuple(dict.fromkeys(role for override in self._needed() for role in override.roles))
-
-    def _needed(self) -> list[Override]:
-        return [override for override in self.overrides if not override.optional]
+        overrides = [override.roles for override in self.overrides if not override.optional]
+        passes = [entry.roles_needed() for entry in self.passes]
+        return tuple(dict.fromkeys(role for roles in (*overrides, *passes) for role in roles))
 
 
 def _check_placement(placement: object) -> None:

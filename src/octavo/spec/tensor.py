@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from octavo.errors import SpecError
-from octavo.spec.checks import check_flag, check_integer, check_variant
-from octavo.spec.estimator import CrossEntropy, Estimator, MinMax, Mse, Percentile
-from octavo.spec.granularity import Granularity, PerTensor, PerToken
+from octavo.spec.checks import check_flag, check_integer
+from octavo.spec.estimator import Estimator, MinMax
+from octavo.spec.granularity import Granularity, PerTensor
+from octavo.spec.variant import check_variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +39,19 @@ class TensorSpec:
 
     def _check_combination(self) -> None:
         """Refuse pairs that make no sense, rather than fall back silently."""
-        if self.dynamic and not isinstance(self.estimator, MinMax | Percentile | Mse):
+        if self.dynamic and not self.estimator.reads_one_tensor:
+            able = [name for name, kind in Estimator.variants().items() if kind.reads_one_tensor]
             raise SpecError(
                 f"a dynamic range comes from one tensor alone, {type(self.estimator).__name__} reads many; "
-                "use min-max, percentile or mse"
+                f"use {', '.join(able[:-1])} or {able[-1]}"
             )
-        if isinstance(self.granularity, PerToken) and not self.dynamic:
+        if self.granularity.is_per_token and not self.dynamic:
             raise SpecError(
-                "per-token has no static ranges, since tokens differ in every batch; add dynamic: true"
+                f"{self.granularity.variant_name} has no static ranges, since tokens differ in every batch; "
+                "add dynamic: true"
             )
-        if isinstance(self.estimator, CrossEntropy) and not isinstance(self.granularity, PerTensor):
+        if self.estimator.needs_rows and not self.granularity.has_one_scale:
             raise SpecError(
-                "the cross-entropy estimator compares whole rows and works per tensor only, got "
-                f"{type(self.granularity).__name__}; use granularity per-tensor, or the mse estimator"
+                f"the {self.estimator.variant_name} estimator compares whole rows and works per tensor only, "
+                f"got {type(self.granularity).__name__}; use granularity per-tensor, or the mse estimator"
             )

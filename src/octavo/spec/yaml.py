@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import yaml
 from yaml.constructor import SafeConstructor
 
-from octavo.errors import SpecError
+from octavo.errors import OctavoWarning, SpecError
 from octavo.spec.checks import shown
-from octavo.spec.document import recipe_from_dict, recipe_to_dict
+from octavo.spec.document import read_recipe, recipe_from_dict, recipe_to_dict
 from octavo.spec.recipe import Recipe
 
 __all__ = ["dump_recipe", "load_recipe", "parse_recipe", "recipe_from_dict", "recipe_to_dict"]
@@ -38,9 +39,17 @@ def load_recipe(path: str | PathLike[str]) -> Recipe:
 def parse_recipe(text: str, source: str = "recipe") -> Recipe:
     """Read a recipe from YAML text; every message starts with `source`."""
     try:
-        return recipe_from_dict(_parse(text))
+        recipe, notes = read_recipe(_parse(text))
     except SpecError as error:
         raise SpecError(f"{source}: {error}") from error
+    if notes:
+        warnings.warn(
+            f"{source} is a recipe of format 1, read as format 2: {'; '.join(notes)}. "
+            f"`octavo recipes {source}` shows it rewritten",
+            OctavoWarning,
+            stacklevel=2,
+        )
+    return recipe
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -48,9 +57,8 @@ def dump_recipe(recipe: Recipe) -> str:
     data = recipe_to_dict(recipe)
     for key in ("weights", "activations"):
         data[key] = _inline(data[key])
-    for key in ("rounding", "training"):
-        if key in data:
-            data[key] = _inline(data[key])
+    if recipe.passes:
+        data["passes"] = [_inline(entry) for entry in data["passes"]]
     if recipe.overrides:
         data["overrides"] = [
             {_Word(field): _inline(value) for field, value in override.items()}

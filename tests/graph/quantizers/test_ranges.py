@@ -6,7 +6,7 @@ import torch
 from octavo import numerics
 from octavo.errors import SpecError
 from octavo.graph import Site
-from octavo.graph.quantizers.ranges import Layout, make_estimator
+from octavo.graph.quantizers.ranges import ESTIMATORS, Layout, make_estimator
 from octavo.spec import (
     AllMinMax,
     CrossEntropy,
@@ -117,3 +117,8 @@ def test_senseless_pairs_are_errors(site: Site, spec: TensorSpec, message: str) 
 )
 def test_every_estimator_has_its_class(estimator: Estimator, expected: type) -> None:
     assert type(make_estimator(TensorSpec(estimator=estimator), torch.zeros(1, dtype=torch.long))) is expected
+
+
+def test_every_estimator_of_a_recipe_computes() -> None:
+    missing = [kind.__name__ for kind in Estimator.variants().values() if kind not in ESTIMATORS]
+    assert not missing, f"octavo.graph.quantizers.ranges.ESTIMATORS lacks {missing}"

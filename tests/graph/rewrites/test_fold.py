@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,11 @@ import torch
 import octavo
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
 from octavo.graph import Encoder, attach
-from octavo.graph.rewrites.fold import fold, folded_sites
+from octavo.graph.rewrites.fold import fold, weights_read
 from octavo.methods import load
-from octavo.spec import Folded, Override, Recipe, TensorSpec
+from octavo.spec import Fold, Override, PerEmbedding, Recipe, TensorSpec
 
+FOLD = Fold(roles=("ffn_input", "ffn_hidden"))
 TEXTS = ["the dog barks.", "a cat sleeps on the mat.", "rain again"]
 
 
@@ -21,10 +23,8 @@ def folded(placement: str = "linear-inputs") -> Recipe:
         placement=placement,  # type: ignore[arg-type]
         weights=TensorSpec(symmetric=True),
         activations=TensorSpec(),
-        overrides=(
-            Override(roles=("norm_weight",), off=True),
-            Override(roles=("ffn_input", "ffn_hidden"), granularity=Folded()),
-        ),
+        overrides=(Override(roles=("norm_weight",), off=True),),
+        passes=(FOLD,),
     )
 
 
@@ -37,10 +37,11 @@ def test_folding_computes_the_same(encoder: Encoder) -> None:
     model = attach(encoder, folded())
     factors = {
         name: torch.rand(quantizer.site.width or 0, generator=torch.Generator().manual_seed(0)) + 0.5
-        for name, quantizer in folded_sites(model).items()
+        for name, quantizer in model.quantizers.items()
+        if FOLD.applies(name, quantizer.site.role) and weights_read(model, name)
     }
     assert len(factors) == 4
-    changed = fold(model, factors)
+    changed = fold(model, FOLD, factors)
     for quantizer in changed.quantizers.values():
         quantizer.turn_off()
     _, batch = next(iter(encoder.batches(TEXTS)))
@@ -72,7 +73,23 @@ def test_factors_come_from_data(encoder: Encoder) -> None:
         octavo.quantize(encoder, folded())
 
 
-@pytest.mark.parametrize("power", [0, 1.5, "half"])
-def test_a_senseless_power_is_refused(power: object) -> None:
-    with pytest.raises(SpecError, match="power must be a number"):
-        Folded(power=power)  # type: ignore[arg-type]
+def test_a_site_with_several_ranges_is_refused(encoder: Encoder) -> None:
+    several = Override(roles=("ffn_input",), granularity=PerEmbedding())
+    with pytest.raises(SpecError, match=r"fold: layers\.0\.ffn_input has per-embedding ranges.*skip it"):
+        octavo.quantize(encoder, replace(folded(), overrides=(several,)), calibration=TEXTS)
+
+
+def test_a_site_whose_width_varies_is_refused(encoder: Encoder) -> None:
+    fold = Fold(roles=("attention_probs",))
+    with pytest.raises(
+        SpecError, match=r"fold: axis -1 of layers\.0\.attention_probs is the length, which varies"
+    ):
+        octavo.quantize(encoder, replace(folded(), passes=(fold,)), calibration=TEXTS)
+
+
+def test_two_passes_for_one_site_are_refused(encoder: Encoder) -> None:
+    twice = (FOLD, Fold(roles=("ffn_input",)))
+    with pytest.raises(
+        SpecError, match=r"fold: two passes name layers\.0\.ffn_input; let one of them skip it"
+    ):
+        octavo.quantize(encoder, replace(folded(), passes=twice), calibration=TEXTS)

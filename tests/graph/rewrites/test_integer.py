@@ -13,11 +13,11 @@ from octavo.errors import ModelError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.graph.rewrites.integer import IntegerGelu, IntegerLayerNorm, IntegerSoftmax, integer_only
 from octavo.methods import quantize
-from octavo.spec import Override, PerGroup, Recipe
+from octavo.spec import IntegerFunctions, Override, PerGroup, Recipe
 from tests.graph.families import batch, fresh
 
 IBERT = octavo.recipe("ibert")
-FLOAT_FUNCTIONS = replace(IBERT, integer_functions=False)
+FLOAT_FUNCTIONS = replace(IBERT, passes=())
 
 
 @cache
@@ -78,7 +78,7 @@ def test_an_integer_model_survives_saving(tmp_path: Path) -> None:
     model = calibrated(IBERT)
     loaded = octavo.load(model.save(tmp_path / "model"))
     assert isinstance(loaded, QuantizedEncoder)
-    assert loaded.transforms == ("integer-functions",)
+    assert loaded.passes == (IntegerFunctions(),)
     assert torch.equal(outputs(loaded), outputs(model))
 
 

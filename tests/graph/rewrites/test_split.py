@@ -22,6 +22,7 @@ from octavo.spec import (
     PerGroup,
     PerTensor,
     Recipe,
+    SplitGroups,
     TensorSpec,
 )
 from tests.graph.families import batch, fresh
@@ -167,7 +168,7 @@ def test_a_split_model_survives_saving(family: str, permute: bool, tmp_path: Pat
     loaded = octavo.load(split.save(tmp_path / "model"))
     assert isinstance(loaded, QuantizedEncoder)
     assert list(loaded.quantizers) == list(split.quantizers)
-    assert loaded.transforms == ("split",)
+    assert loaded.passes == (SplitGroups(),)
     assert torch.equal(outputs(loaded), outputs(split))
     again = octavo.load(loaded.save(tmp_path / "again"))
     assert torch.equal(outputs(again), outputs(split))

@@ -260,12 +260,19 @@ def test_a_failure_leaves_everything_as_it_was(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda m: m.update(octavo=2), "has format 2, this Octavo reads format 1; use a matching version"),
-        (lambda m: m.pop("octavo"), "has format None, this Octavo reads format 1"),
+        (
+            lambda m: m.update(octavo=3),
+            "has format 3, this Octavo reads formats 1 and 2; use a matching version",
+        ),
+        (lambda m: m.pop("octavo"), "has format None, this Octavo reads formats 1 and 2"),
         (lambda m: m.pop("recipe"), "do not fit together .*recipe.* is missing"),
         (lambda m: m["recipe"].update(bitz=3), "do not fit together .*bitz"),
         (lambda m: m.update(head="poetry"), "names the head 'poetry', unknown to this Octavo"),
-        (lambda m: m.update(transforms=["melt"]), "names the transform 'melt', unknown to this Octavo"),
+        (lambda m: m.update(passes=["melt"]), r"passes\\[0\\]: unknown name 'melt'.*update Octavo"),
+        (
+            lambda m: m.update(octavo=1, transforms=["melt"]),
+            "names the transform 'melt', unknown to this Octavo",
+        ),
         (
             lambda m: m["weight_sites"].pop(0),
             r"the weight sites found now differ from those saved \(at embeddings.token",
@@ -273,7 +280,10 @@ def test_a_failure_leaves_everything_as_it_was(
         (lambda m: m["activation_sites"][0].pop("low"), "do not fit together .*low"),
         (lambda m: m.update(activation_sites=None), "do not fit together"),
     ],
-    ids=["newer", "no version", "no recipe", "unknown key", "head", "transform", "sites", "grid", "none"],
+    ids=[
+        *("newer", "no version", "no recipe", "unknown key", "head", "pass", "transform", "sites", "grid"),
+        "none",
+    ],
 )
 def test_a_manifest_that_was_changed_is_refused(
     broken: Path, change: Callable[[dict[str, Any]], object], message: str

@@ -9,8 +9,8 @@ import octavo
 from octavo.errors import SpecError
 from octavo.graph import QuantizedEncoder
 from octavo.methods import quantize
-from octavo.methods.allocation.budget import AverageBits, Megabytes, allocate_bits, assign
-from octavo.spec import PerChannel, Recipe, TensorSpec
+from octavo.methods.allocation.budget import allocate_bits, assign
+from octavo.spec import AverageBits, Megabytes, PerChannel, Recipe, TensorSpec
 from octavo.spec.yaml import dump_recipe, parse_recipe
 from tests.graph.families import batch, captured, fresh
 

@@ -5,7 +5,7 @@ import torch
 
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.methods import quantize
-from octavo.methods.calibration.together import quantize_together
+from octavo.methods.pipeline import quantize_together
 from octavo.spec.presets import recipe
 from tests.graph import families
 

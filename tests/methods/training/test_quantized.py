@@ -51,7 +51,7 @@ def test_learned_ranges_move_and_fixed_ones_do_not(trained: Encoder) -> None:
     data = tiny.data(trained, 64)
     cases = ((LearnedRanges(), True), (LearnedRanges(gradient_scaling=True), True), (FixedRanges(), False))
     for training, moves in cases:
-        chosen = replace(recipe("w8a8-qat"), training=training)
+        chosen = replace(recipe("w8a8-qat"), passes=(training,))
         start = prepare(trained, chosen, calibration=TEXTS)
         assert bool(learned_ranges(start)) is moves
         model, _ = qat(trained, chosen, data, HYPER, calibration=TEXTS)
@@ -63,7 +63,7 @@ def test_learned_ranges_move_and_fixed_ones_do_not(trained: Encoder) -> None:
 
 
 def test_running_ranges_follow_activations_and_weights(trained: Encoder) -> None:
-    chosen = replace(recipe("q8bert-qat"), training=RunningRanges(momentum=0.5))
+    chosen = replace(recipe("q8bert-qat"), passes=(RunningRanges(momentum=0.5),))
     model, _ = qat(trained, chosen, tiny.data(trained, 64), HYPER, calibration=TEXTS)
     weight = model.graph.get_parameter("bert.encoder.layer.0.intermediate.dense.weight")
     found = next(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from octavo.graph.encoder import Encoder
 from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.graph.sites.flow import CARRIER, FUSED_ATTENTION, LINEAR, MATMUL, operation
 from octavo.graph.sites.site import Site, in_placement
-from octavo.spec import Recipe
+from octavo.spec import Pass, Recipe
 
 _HOLDER = "quantizers"
 
@@ -30,7 +30,7 @@ class QuantizedEncoder(Encoder):
         recipe: what was asked for.
         quantizers: the quantizer of every covered site, by name, weights included.
         provenance: where the ranges come from (calibration texts, seed), for `octavo.json`.
-        transforms: rewrites of the graph that were applied, in order, so that loading can apply them again.
+        passes: what was done to it, in order, so that loading can do it again.
         group_index: (width,) the group of every channel, for the sites that a split cut into pieces.
     """
 
@@ -38,7 +38,7 @@ class QuantizedEncoder(Encoder):
     quantizers: dict[str, Quantizer]
     provenance: dict[str, Any] = field(default_factory=dict)
     sites: tuple[tuple[Site, ...], tuple[Site, ...]]
-    transforms: tuple[str, ...] = ()
+    passes: tuple[Pass, ...] = ()
     group_index: dict[str, Tensor] = field(default_factory=dict)
 
     @property
@@ -88,6 +88,28 @@ class QuantizedEncoder(Encoder):
     def parameter(self, site: Site) -> torch.nn.Parameter:
         """The float tensor of a weight site."""
         return self.graph.get_parameter(site.targets[0])
+
+    def put_weight(self, site: Site, value: Tensor) -> None:
+        """Replace a weight in this model alone: until then it shares the float encoder's."""
+        parameter = torch.nn.Parameter(value, requires_grad=self.parameter(site).requires_grad)
+        for target in site.targets:
+            path, _, leaf = target.rpartition(".")
+            setattr(self.graph.get_submodule(path), leaf, parameter)
+
+    def without_quantizers(self) -> Encoder:
+        """Return the float model behind this one, passes included; it keeps the parameters of this moment."""
+        graph = deepcopy(self.graph.graph)
+        for node in list(graph.nodes):
+            if node.op == "call_module" and str(node.target).startswith(f"{_HOLDER}."):
+                node.replace_all_uses_with(node.args[0])
+                graph.erase_node(node)
+        parts = {name: getattr(self, name) for name in Encoder.__dataclass_fields__}
+        return Encoder(**parts | {"graph": fx.GraphModule(self.graph, graph)})
+
+    def rewritten(self, done: Pass, **changes: Any) -> QuantizedEncoder:
+        """Return a model with some parts changed by a pass, which is recorded."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return QuantizedEncoder(**parts | changes | {"passes": (*self.passes, done)})
 
     def save(self, folder: str | Path, force: bool = False) -> Path:
         """Write the model as plain files ; replacing a folder needs `force`."""

@@ -25,7 +25,7 @@ from octavo.numerics.affine import SMALLEST_SCALE
 from octavo.numerics.blocks import fake_quantize_in_blocks
 from octavo.numerics.learned import learned_fake_quantize, zero_point_of
 from octavo.numerics.straight_through import straight_through
-from octavo.spec import CrossEntropy, PerToken, TensorSpec
+from octavo.spec import TensorSpec
 
 
 class State(Enum):
@@ -147,7 +147,7 @@ class Quantizer(nn.Module):
             raise CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
         if self._estimator is None:
             self._estimator = make_estimator(self.spec, self.index)
-        rows = isinstance(self.spec.estimator, CrossEntropy)
+        rows = self.spec.estimator.needs_rows
         self._estimator.observe(x.reshape(-1, x.shape[-1]) if rows else by_channel(x, self.axis))
 
     def commit(self) -> None:
@@ -203,7 +203,7 @@ class Quantizer(nn.Module):
 
     def _dynamic_affine(self, x: Tensor) -> Affine:
         """The grid of this very tensor; per token it has one entry per position, (..., 1)."""
-        per_token = isinstance(self.spec.granularity, PerToken)
+        per_token = self.spec.granularity.is_per_token
         rows = x.detach().reshape(-1, x.shape[-1]) if per_token else by_channel(x.detach(), self.axis)
         index = torch.arange(len(rows), device=x.device) if per_token else self.index
         estimator = make_estimator(self.spec, index)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from octavo import numerics
 from octavo import spec as specs
-from octavo.errors import SpecError
 from octavo.graph.sites.site import Site
 from octavo.numerics import RangeEstimator, group_index
 from octavo.spec import TensorSpec
@@ -24,70 +25,34 @@ class Layout:
 
     @staticmethod
     def of(site: Site, spec: TensorSpec, order: Tensor | None = None) -> Layout:
-        """The layout of a granularity at a site; `order` is a permutation of its channels.
+        """Return the layout of a granularity at a site; `order` is a permutation of its channels.
 
         A pair that makes no sense there (groups along an axis that varies, too many groups) is an error.
         """
-        match spec.granularity:
-            case specs.PerTensor():
-                return Layout(None, torch.zeros(1, dtype=torch.long))
-            case specs.Folded():
-                if site.kind == "weight":
-                    raise SpecError(f"folded: {site.name} is a weight; fold the activations that it reads")
-                _size(site, site.channel_axis, "folded")
-                return Layout(None, torch.zeros(1, dtype=torch.long))
-            case specs.PerToken():
-                if site.kind == "weight":
-                    raise SpecError(f"per-token: {site.name} is a weight and has no tokens; use per-channel")
-                return Layout(None, torch.empty(0, dtype=torch.long))
-            case specs.PerChannel(axis=axis):
-                return Layout(axis, torch.arange(_size(site, axis, "per-channel")))
-            case specs.PerEmbedding():
-                return Layout(
-                    site.channel_axis, torch.arange(_size(site, site.channel_axis, "per-embedding"))
-                )
-            case specs.PerGroup(groups=groups, permute=permute, at_most=at_most):
-                if permute and site.kind == "weight":
-                    raise SpecError(
-                        f"per-group: {site.name} is a weight, only activations are permuted; drop permute"
-                    )
-                axis = 0 if site.kind == "weight" else site.channel_axis
-                width = _size(site, axis, "per-group")
-                if at_most:
-                    groups = min(groups, width)
-                if groups > width:
-                    raise SpecError(
-                        f"per-group: {groups} groups asked for {site.name}, width {width}; "
-                        f"use at most {width}"
-                    )
-                return Layout(axis, group_index(width, groups, order))
-        raise AssertionError(spec.granularity)
+        axis, groups = spec.granularity.layout(site)
+        if axis is None:
+            return Layout(None, torch.zeros(groups, dtype=torch.long))
+        return Layout(axis, group_index(int(site.shape[axis]), groups, order))
 
 
-def _size(site: Site, axis: int, granularity: str) -> int:
-    if not -len(site.shape) <= axis < len(site.shape):
-        raise SpecError(f"{granularity}: {site.name} has {len(site.shape)} axes, axis {axis} asked for")
-    size = site.shape[axis]
-    if not isinstance(size, int):
-        raise SpecError(
-            f"{granularity}: axis {axis} of {site.name} is the {size}, which varies; use per-tensor there"
-        )
-    return size
+Maker = Callable[[Tensor, TensorSpec, Any], RangeEstimator]
+"""Makes the estimator of a spec, given the group of every channel, the tensor's spec and the estimator's."""
+
+ESTIMATORS: dict[type[specs.Estimator], Maker] = {
+    specs.MinMax: lambda index, tensor, e: numerics.CurrentMinMax(index),
+    specs.RunningMinMax: lambda index, tensor, e: numerics.RunningMinMax(index, e.momentum),
+    specs.AllMinMax: lambda index, tensor, e: numerics.AllMinMax(index),
+    specs.Percentile: lambda index, tensor, e: numerics.HistogramPercentile(index, e.percent),
+    specs.Mse: lambda index, tensor, e: numerics.HistogramMse(
+        index, tensor.bits, tensor.symmetric, e.candidates
+    ),
+    specs.CrossEntropy: lambda index, tensor, e: numerics.RowCrossEntropy(
+        index, tensor.bits, tensor.symmetric, e.candidates
+    ),
+}
+"""How every estimator of a recipe computes; a test names the one that is missing."""
 
 
 def make_estimator(spec: TensorSpec, index: Tensor) -> RangeEstimator:
-    """The estimator a spec names, for channels grouped by `index`."""
-    match spec.estimator:
-        case specs.MinMax():
-            return numerics.CurrentMinMax(index)
-        case specs.RunningMinMax(momentum=momentum):
-            return numerics.RunningMinMax(index, momentum)
-        case specs.AllMinMax():
-            return numerics.AllMinMax(index)
-        case specs.Percentile(percent=percent):
-            return numerics.HistogramPercentile(index, percent)
-        case specs.Mse(candidates=candidates):
-            return numerics.HistogramMse(index, spec.bits, spec.symmetric, candidates)
-        case specs.CrossEntropy(candidates=candidates):
-            return numerics.RowCrossEntropy(index, spec.bits, spec.symmetric, candidates)
-    raise AssertionError(spec.estimator)
+    """Return the estimator that a spec names, for channels grouped by `index`."""
+    return ESTIMATORS[type(spec.estimator)](index, spec, spec.estimator)

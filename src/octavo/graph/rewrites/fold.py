@@ -10,66 +10,42 @@ that reads x as well goes on reading it from the norm as it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
-from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from octavo.graph.quantizers.attach import QuantizedEncoder
-from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.rewrites.editing import Editor, label
 from octavo.graph.sites.flow import CARRIER, operation
-from octavo.spec import Folded
+from octavo.spec import Fold
 
-TRANSFORM = "fold"
 _HOLDER = "folded"
 _ATEN = torch.ops.aten
 
 
-def folded_sites(model: QuantizedEncoder) -> dict[str, Quantizer]:
-    """The quantizers that can be folded, by site: only linear layers with plain weights read them."""
-    return {name: q for name, q in _asked(model).items() if _weights_read(model, name)}
+def fold(model: QuantizedEncoder, done: Fold, factors: Mapping[str, Tensor]) -> QuantizedEncoder:
+    """Return the same function with every site of `factors` divided by its factors, (width,).
 
-
-def unfoldable_sites(model: QuantizedEncoder) -> tuple[str, ...]:
-    """Sites that a recipe wants folded and that something else than a linear layer reads."""
-    return tuple(name for name in _asked(model) if not _weights_read(model, name))
-
-
-def _asked(model: QuantizedEncoder) -> dict[str, Quantizer]:
-    return {name: q for name, q in model.quantizers.items() if isinstance(q.spec.granularity, Folded)}
-
-
-def fold(model: QuantizedEncoder, factors: Mapping[str, Tensor] | None = None) -> QuantizedEncoder:
-    """The same function with every folded site divided by its factors, (width,); ones where none are given.
-
-    Without factors this is the rewrite alone, for a model whose parameters are still to be loaded.
+    With factors of one this is the rewrite alone, for a model whose parameters are still to be loaded.
     """
     editor = Editor(model.graph, model.quantizers)
     calls = {str(node.target): node for node in editor.graph.nodes if node.op == "call_module"}
-    readers = weights_read(model)
     columns: dict[str, Tensor] = {}
-    for name, quantizer in folded_sites(model).items():
-        width = quantizer.site.width
-        assert width is not None
-        factor = torch.ones(width) if factors is None else factors[name]
+    for name, factor in factors.items():
         _divide(editor, calls[f"quantizers.{label(name)}"], name, factor)
-        columns |= dict.fromkeys(readers[name], factor)
+        columns |= dict.fromkeys(weights_read(model, name), factor)
     for path, factor in columns.items():
         _scale_columns(editor.module, path, factor)
-    parts: dict[str, Any] = {field.name: getattr(model, field.name) for field in fields(model)}
-    changed = {"graph": editor.finish(), "quantizers": editor.quantizers}
-    return QuantizedEncoder(**parts | changed | {"transforms": (*model.transforms, TRANSFORM)})
+    return model.rewritten(done, graph=editor.finish(), quantizers=editor.quantizers)
 
 
-def weights_read(model: QuantizedEncoder) -> dict[str, list[str]]:
-    """The parameters of the linear layers that read each folded site."""
-    return {name: _weights_read(model, name) for name in folded_sites(model)}
+def is_folded(site: str, saved: Iterable[str]) -> bool:
+    """Say whether a saved model, given the names of its tensors, has this site folded."""
+    return any(name.startswith(f"{_HOLDER}.{label(site)}.") for name in saved)
 
 
-def _weights_read(model: QuantizedEncoder, site: str) -> list[str]:
-    """The parameters that a site is multiplied with; none where another operation reads it too."""
+def weights_read(model: QuantizedEncoder, site: str) -> list[str]:
+    """Return the parameters that a site is multiplied with; none where another operation reads it too."""
     readers = list(_readers(_call_of(model, site)))
     weights = [_parameter(reader.args[1]) if operation(reader) == "linear" else None for reader in readers]
     return [str(weight.target) for weight in weights if weight is not None] if all(weights) else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
@@ -14,9 +12,8 @@ from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.graph.rewrites.editing import Editor
 from octavo.graph.sites.flow import CARRIER, FUSED_ATTENTION, PRODUCT, operation
 from octavo.numerics.integer_functions import LARGEST, integer_gelu, integer_layer_norm, integer_softmax
-from octavo.spec import PerChannel, PerTensor
+from octavo.spec import IntegerFunctions, PerChannel
 
-TRANSFORM = "integer-functions"
 _HOLDER = "integer"
 # Inside a layer these mean that a function or a norm is written out in a form that is not recognised.
 _UNKNOWN = FUSED_ATTENTION | frozenset(
@@ -25,29 +22,20 @@ _UNKNOWN = FUSED_ATTENTION | frozenset(
 
 
 def integer_only(model: QuantizedEncoder) -> QuantizedEncoder:
-    """A model whose GELU, softmax and LayerNorm run in integer arithmetic (I-BERT); `model` stays as it is.
+    """Return a model whose GELU, softmax and LayerNorm run in integers (I-BERT); `model` stays as it is.
 
     Each of them must read tensors with one static scale: a per-tensor quantizer before softmax and
         LayerNorm, and before GELU a linear layer whose input and weight are quantized. ReLU is an integer
         function already and stays, as does the tanh of a pooler, outside the layers. Integers inside,
-        handed on as floats: a simulation.
+        handed on as floats: a simulation. The model may have no ranges yet.
     """
-    if TRANSFORM in model.transforms:
+    if IntegerFunctions() in model.passes:
         raise SpecError(f"{model.name} has integer functions already")
-    return apply_integer(model)
-
-
-def apply_integer(model: QuantizedEncoder) -> QuantizedEncoder:
-    """The rewrite itself, also for a model that has no ranges yet."""
     rewriter = _Rewriter(model)
     rewriter.run()
-    parts = {field.name: getattr(model, field.name) for field in fields(model)}
-    changed = {
-        "graph": rewriter.editor.finish(),
-        "quantizers": rewriter.editor.quantizers,
-        "transforms": (*model.transforms, TRANSFORM),
-    }
-    return QuantizedEncoder(**parts | changed)
+    return model.rewritten(
+        IntegerFunctions(), graph=rewriter.editor.finish(), quantizers=rewriter.editor.quantizers
+    )
 
 
 class _Rewriter:
@@ -141,14 +129,15 @@ class _Rewriter:
         )
 
     def _check(self, quantizer: Quantizer, reader: fx.Node) -> None:
-        if not isinstance(quantizer.spec.granularity, PerTensor) or quantizer.spec.dynamic:
+        if not quantizer.spec.granularity.has_one_scale or quantizer.spec.dynamic:
             raise SpecError(
                 self._message(reader, f"reads {quantizer.site.name}, which has not one static scale")
                 + f"; use per-tensor at {quantizer.site.name}"
             )
 
     def _has_rows(self, weight: Quantizer) -> bool:
-        return isinstance(weight.spec.granularity, PerTensor) or weight.spec.granularity == PerChannel(axis=0)
+        granularity = weight.spec.granularity
+        return granularity.has_one_scale or granularity == PerChannel(axis=0)
 
     def _message(self, node: fx.Node, problem: str) -> str:
         site = self.makers.get(node.name, node.name)

@@ -17,7 +17,6 @@ attention reads too; one before the second.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import pairwise
 
 import torch
@@ -31,10 +30,7 @@ from octavo.graph.rewrites.editing import Editor, label
 from octavo.graph.rewrites.pieces import HOLDER, Groups, WeightCutter, activation_piece
 from octavo.graph.sites.flow import LINEAR, MATMUL, operation
 from octavo.graph.sites.site import Site
-from octavo.spec import PerGroup, PerTensor
-
-TRANSFORM = "split"
-"""The name of this rewrite in `octavo.json`."""
+from octavo.spec import SplitGroups
 
 _ATEN = torch.ops.aten
 
@@ -51,15 +47,14 @@ def split_groups(model: QuantizedEncoder) -> QuantizedEncoder:
 
 
 def apply_split(model: QuantizedEncoder) -> QuantizedEncoder:
-    """The rewrite without its checks: also for a model whose ranges are still to be loaded."""
+    """Rewrite without the checks: also a model whose ranges are still to be loaded."""
     splitter = _Splitter(model)
     for quantizer in grouped(model).values():
         splitter.split(quantizer.site)
     for join in splitter.joins:
         splitter.cut_readers(join)
-    parts = {field.name: getattr(model, field.name) for field in fields(model)}
     indices = {name: quantizer.index for name, quantizer in grouped(model).items()}
-    return QuantizedEncoder(**parts | splitter.finish() | {"group_index": indices})
+    return model.rewritten(SplitGroups(), **splitter.finish(), group_index=indices)
 
 
 class _Splitter:
@@ -88,7 +83,6 @@ class _Splitter:
             "graph": graph,
             "quantizers": {name: kept[name] for name in names if name in kept},
             "sites": (activations, weights),
-            "transforms": (*self.model.transforms, TRANSFORM),
         }
 
     def _replaced(self, sites: Sequence[Site], used: set[str]) -> list[Site]:
@@ -244,15 +238,14 @@ def grouped(model: QuantizedEncoder) -> dict[str, Quantizer]:
     return {
         site.name: model.quantizers[site.name]
         for site in model.activation_sites
-        if site.name in model.quantizers
-        and isinstance(model.quantizers[site.name].spec.granularity, PerGroup)
+        if site.name in model.quantizers and model.quantizers[site.name].spec.granularity.has_groups
     }
 
 
 def check_split(model: QuantizedEncoder) -> None:
     """Refuse what cannot be split, naming the site and the remedy."""
     found = grouped(model)
-    if "split" in model.transforms:
+    if SplitGroups() in model.passes:
         raise SpecError(f"{model.name} is split already")
     if not found:
         raise SpecError(
@@ -284,7 +277,7 @@ def _check_state(name: str, quantizer: Quantizer) -> None:
 
 def _check_granularity(name: str, quantizer: Quantizer) -> None:
     granularity = quantizer.spec.granularity
-    if quantizer.site.kind == "activation" and not isinstance(granularity, PerTensor | PerGroup):
+    if quantizer.site.kind == "activation" and not (granularity.has_one_scale or granularity.has_groups):
         raise SpecError(
             f"{name} is {type(granularity).__name__}, which has no per-tensor form; "
             "use PerGroup or PerTensor there"
@@ -293,18 +286,13 @@ def _check_granularity(name: str, quantizer: Quantizer) -> None:
 
 def _check_shared(quantizers: dict[str, Quantizer]) -> None:
     """The permuted sites of a layer must have one permutation, or each would need gathers of its own."""
-    permuted = {name: q for name, q in quantizers.items() if _permutes(q)}
+    permuted = {name: q for name, q in quantizers.items() if q.spec.granularity.permutes}
     for (first, one), (second, other) in pairwise(permuted.items()):
         if one.site.width == other.site.width and not torch.equal(one.index, other.index):
             raise SpecError(
                 f"{first} and {second} have different permutations or groups, and a split needs one for "
                 "the layer; use the same number of groups with shared: true"
             )
-
-
-def _permutes(quantizer: Quantizer) -> bool:
-    granularity = quantizer.spec.granularity
-    return isinstance(granularity, PerGroup) and granularity.permute
 
 
 def _check_post_norm(model: QuantizedEncoder, prefix: str, quantizers: dict[str, Quantizer]) -> None:

@@ -1,51 +1,139 @@
-"""Giving a freshly attached model the ranges, groups and packed weights of a saved one."""
+"""Reading saved models: capture the architecture again, attach, replay the passes, fill in what was saved.
+
+Folders of format 1 are read for ever: their recipe is said in format 2 and their `transforms` as passes.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, get_args
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from octavo.errors import SavedModelError
-from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.errors import ModelError, SavedModelError, SiteError, SpecError
+from octavo.graph.capture.source import load_tokenizer, make_encoder, network_from_config, quiet_transformers
+from octavo.graph.encoder import Encoder, Head
+from octavo.graph.quantizers.attach import QuantizedEncoder, attach
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.quantizers.ranges import Layout
-from octavo.graph.saved.transforms import TRANSFORMS
+from octavo.graph.saved.write import FORMAT, MANIFEST, WEIGHTS
 from octavo.numerics import Affine, dequantize, packed_size, unpack
-from octavo.spec import PerGroup
+from octavo.spec import Pass, Recipe, recipe_from_dict
+from octavo.spec.document import variant_from_data
+
+Replay = Callable[[QuantizedEncoder, Pass, Mapping[str, Tensor]], QuantizedEncoder]
+"""Does to a freshly attached model what a pass did to the saved one, whose tensors are given."""
+
+_TRANSFORMS = {"fold": "fold", "integer-functions": "integer-functions", "split": "split-groups"}
+"""How format 1 names the passes that rewrite a graph."""
 
 
-def restore(
-    model: QuantizedEncoder, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]
-) -> QuantizedEncoder:
-    """Return `model` with the saved rewrites, ranges and weights; what does not fit is an error."""
-    model = _transform(model, manifest.get("transforms", []), tensors)
-    _check_sites(model, manifest)
-    _restore(model, manifest, tensors)
+def load(folder: Path, replay: Replay, name: str | None = None) -> QuantizedEncoder:
+    """Read a saved model: capture the architecture again and attach what was saved."""
+    manifest = _read_manifest(folder)
+    tensors = _read_tensors(folder / WEIGHTS)
+    encoder = _skeleton(folder, manifest, name or str(folder))
+    try:
+        recipe = recipe_from_dict(manifest["recipe"])
+        model = attach(encoder, recipe)
+        _restore_all_groups(model, tensors)
+        for done in _passes(manifest, recipe):
+            model = replay(model, done, tensors)
+        _check_sites(model, manifest)
+        _restore(model, manifest, tensors)
+    except SavedModelError:
+        raise
+    except _BROKEN as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else error
+        raise SavedModelError(
+            f"{folder}: {MANIFEST} and {WEIGHTS} do not fit together ({reason}); save the model again"
+        ) from error
+    model.provenance = manifest.get("provenance", {})
     return model
 
 
-def is_permuted(quantizer: Quantizer) -> bool:
-    """Whether the groups of a quantizer come from data and must be saved with it."""
-    granularity = quantizer.spec.granularity
-    return isinstance(granularity, PerGroup) and granularity.permute
+# What reading a file that was changed by hand or by accident can raise.
+_BROKEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError, SiteError, SpecError)
 
 
-def _transform(model: QuantizedEncoder, names: list[str], tensors: Mapping[str, Tensor]) -> QuantizedEncoder:
-    """Apply the rewrites that the saved model had gone through; a split needs the groups first."""
-    for name in names:
-        if name not in TRANSFORMS:
+def _passes(manifest: Mapping[str, Any], recipe: Recipe) -> list[Pass]:
+    """Return what was done to the saved model, in order."""
+    if manifest["octavo"] == FORMAT:
+        return [_pass(entry, f"passes[{i}]") for i, entry in enumerate(manifest["passes"])]
+    done: list[Pass] = []
+    for position, transform in enumerate(manifest.get("transforms", [])):
+        if transform not in _TRANSFORMS:
             raise SavedModelError(
-                f"octavo.json names the transform {name!r}, unknown to this Octavo; update it"
+                f"{MANIFEST} names the transform {transform!r}, unknown to this Octavo; update it"
             )
-        for quantizer in model.quantizers.values():
-            if is_permuted(quantizer):
-                _restore_groups(quantizer, tensors)
-        model = TRANSFORMS[name](model)
-    return model
+        name = _TRANSFORMS[transform]
+        asked = [entry for entry in recipe.passes if entry.variant_name == name]
+        done += asked or [_pass(name, f"transforms[{position}]")]
+    return done
+
+
+def _pass(entry: object, place: str) -> Pass:
+    try:
+        return variant_from_data(entry, place, Pass)
+    except SpecError as error:
+        raise SavedModelError(f"{MANIFEST}: {error}; update Octavo, or save the model again") from error
+
+
+def _read_manifest(folder: Path) -> dict[str, Any]:
+    file = folder / MANIFEST
+    try:
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SavedModelError(f"{file} cannot be read ({error}); save the model again") from error
+    version = manifest.get("octavo") if isinstance(manifest, dict) else None
+    if version not in (1, FORMAT) or isinstance(version, bool):
+        raise SavedModelError(
+            f"{file} has format {version!r}, this Octavo reads formats 1 and {FORMAT}; use a matching version"
+        )
+    assert isinstance(manifest, dict)
+    return manifest
+
+
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    if not file.is_file():
+        raise SavedModelError(f"{file.parent} has no {file.name}; save the model again")
+    try:
+        with safe_open(file, framework="pt") as opened:
+            return {key: opened.get_tensor(key) for key in opened.keys()}
+    except (SafetensorError, OSError) as error:
+        raise SavedModelError(
+            f"{file} is corrupt or truncated ({error}); save or copy the model again"
+        ) from error
+
+
+def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
+    from transformers import AutoConfig
+
+    head: Any = manifest.get("head")
+    pooling = manifest.get("pooling", "mean")
+    if head not in get_args(Head):
+        raise SavedModelError(
+            f"{folder / MANIFEST} names the head {head!r}, unknown to this Octavo; update it"
+        )
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(folder)
+            tokenizer = load_tokenizer(str(folder), trust_remote_code=False)
+            network = network_from_config(config, head)
+    except (OSError, ModelError, *_BROKEN) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise SavedModelError(
+            f"{folder}: config.json or the tokenizer cannot be read ({reason}); save the model again"
+        ) from error
+    return make_encoder(name, network, tokenizer, head, pooling)
+
+
+# -- filling in ----------------------------------------------------------------------------------------------
 
 
 def _check_sites(model: QuantizedEncoder, manifest: Mapping[str, Any]) -> None:
@@ -66,8 +154,6 @@ def _versions(manifest: Mapping[str, Any]) -> object:
 def _restore(model: QuantizedEncoder, manifest: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     entries = {entry["name"]: entry for entry in manifest["activation_sites"] + manifest["weight_sites"]}
     for name, quantizer in model.quantizers.items():
-        if is_permuted(quantizer):
-            _restore_groups(quantizer, tensors)
         quantizer.fix(None if quantizer.spec.dynamic else _saved_grid(quantizer, entries[name], tensors))
     packed = _restore_weights(model, tensors)
     used = {str(node.target) for node in model.graph.graph.nodes if node.op == "get_attr"}
@@ -75,6 +161,13 @@ def _restore(model: QuantizedEncoder, manifest: Mapping[str, Any], tensors: Mapp
         for path, parameter in model.graph.named_parameters():
             if path in used and path not in packed:
                 parameter.copy_(_expect(tensors, path))
+
+
+def _restore_all_groups(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> None:
+    """Group channels as they were saved: groups that come from data, which a split needs before it."""
+    for quantizer in model.quantizers.values():
+        if quantizer.spec.granularity.permutes:
+            _restore_groups(quantizer, tensors)
 
 
 def _restore_groups(quantizer: Quantizer, tensors: Mapping[str, Tensor]) -> None:

@@ -1,7 +1,7 @@
 """Saved models: plain files, packed integers, nothing that runs code when it is opened.
 
 config.json        Hugging Face's configuration
-octavo.json        version, recipe, sites with their grids, provenance
+octavo.json        version, recipe, passes carried out, sites with their grids, provenance
 model.safetensors  weights packed at their bit-width, scales, zero-points, groups, and what stays float
 tokenizer files    Hugging Face's
 """
@@ -10,25 +10,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from octavo.errors import ModelError, SavedModelError, SiteError, SpecError
+from octavo.errors import SpecError
 from octavo.files import write_folder
-from octavo.graph.capture.source import load_tokenizer, make_encoder, network_from_config, quiet_transformers
-from octavo.graph.encoder import Encoder, Head
-from octavo.graph.quantizers.attach import QuantizedEncoder, attach
+from octavo.graph.capture.source import quiet_transformers
+from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer, State
-from octavo.graph.saved.read import is_permuted, restore
 from octavo.numerics import pack
-from octavo.spec import recipe_from_dict, recipe_to_dict
+from octavo.spec import recipe_to_dict
+from octavo.spec.document import variant_to_data
 from octavo.versions import versions
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS_FORMAT = "octavo"
 MANIFEST = "octavo.json"
 WEIGHTS = "model.safetensors"
@@ -55,32 +53,6 @@ def save(model: QuantizedEncoder, folder: Path, force: bool = False) -> Path:
             if model.tokenizer is not None:
                 model.tokenizer.save_pretrained(draft)
     return folder
-
-
-def load(folder: Path, name: str | None = None) -> QuantizedEncoder:
-    """Read a saved model: capture the architecture again and attach what was saved."""
-    manifest = _read_manifest(folder)
-    tensors = _read_tensors(folder / WEIGHTS)
-    encoder = _skeleton(folder, manifest, name or str(folder))
-    try:
-        recipe = recipe_from_dict(manifest["recipe"])
-        model = restore(attach(encoder, recipe), manifest, tensors)
-    except SavedModelError:
-        raise
-    except _BROKEN as error:
-        reason = f"{error} is missing" if isinstance(error, KeyError) else error
-        raise SavedModelError(
-            f"{folder}: {MANIFEST} and {WEIGHTS} do not fit together ({reason}); save the model again"
-        ) from error
-    model.provenance = manifest.get("provenance", {})
-    return model
-
-
-# What reading a file that was changed by hand or by accident can raise.
-_BROKEN = (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError, SiteError, SpecError)
-
-
-# -- writing -------------------------------------------------------------------------------------------------
 
 
 def _tensors(model: QuantizedEncoder) -> dict[str, Tensor]:
@@ -110,7 +82,7 @@ def _grid_tensors(name: str, quantizer: Quantizer) -> dict[str, Tensor]:
         grid[f"{name}:scale"] = quantizer.scale.cpu()
         if not quantizer.spec.symmetric:
             grid[f"{name}:zero_point"] = quantizer.zero_point.cpu()
-    if is_permuted(quantizer):
+    if quantizer.spec.granularity.permutes:
         grid[f"{name}:group"] = quantizer.index.to("cpu", torch.int16)
     return {key: value.contiguous().clone() for key, value in grid.items()}
 
@@ -129,7 +101,7 @@ def _manifest(model: QuantizedEncoder) -> dict[str, Any]:
         "head": model.head,
         "pooling": model.pooling,
         "recipe": recipe_to_dict(model.recipe),
-        "transforms": list(model.transforms),
+        "passes": [variant_to_data(done) for done in model.passes],
         "activation_sites": [entry(site) for site in model.activation_sites],
         "weight_sites": [entry(site) for site in model.weight_sites],
         "provenance": {
@@ -138,54 +110,3 @@ def _manifest(model: QuantizedEncoder) -> dict[str, Any]:
             "versions": versions(),
         },
     }
-
-
-# -- reading -------------------------------------------------------------------------------------------------
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    file = folder / MANIFEST
-    try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SavedModelError(f"{file} cannot be read ({error}); save the model again") from error
-    if not isinstance(manifest, dict) or manifest.get("octavo") != FORMAT:
-        found = manifest.get("octavo") if isinstance(manifest, dict) else None
-        raise SavedModelError(
-            f"{file} has format {found!r}, this Octavo reads format {FORMAT}; use a matching version"
-        )
-    return manifest
-
-
-def _read_tensors(file: Path) -> dict[str, Tensor]:
-    if not file.is_file():
-        raise SavedModelError(f"{file.parent} has no {file.name}; save the model again")
-    try:
-        with safe_open(file, framework="pt") as opened:
-            return {key: opened.get_tensor(key) for key in opened.keys()}
-    except (SafetensorError, OSError) as error:
-        raise SavedModelError(
-            f"{file} is corrupt or truncated ({error}); save or copy the model again"
-        ) from error
-
-
-def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
-    from transformers import AutoConfig
-
-    head: Any = manifest.get("head")
-    pooling = manifest.get("pooling", "mean")
-    if head not in get_args(Head):
-        raise SavedModelError(
-            f"{folder / MANIFEST} names the head {head!r}, unknown to this Octavo; update it"
-        )
-    try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(folder)
-            tokenizer = load_tokenizer(str(folder), trust_remote_code=False)
-            network = network_from_config(config, head)
-    except (OSError, ModelError, *_BROKEN) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise SavedModelError(
-            f"{folder}: config.json or the tokenizer cannot be read ({reason}); save the model again"
-        ) from error
-    return make_encoder(name, network, tokenizer, head, pooling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ from octavo.graph.sites.flow import Flow, Value
 from octavo.graph.sites.roles import Named, name_values
 
 Kind = Literal["activation", "weight"]
+_LAYER = re.compile(r"layers\.(\d+)\.")
 _WEIGHT_ROLES = {"linear": "linear_weight", "embedding": "embedding_weight", "norm": "norm_weight"}
 
 
@@ -35,6 +37,12 @@ class Site:
     shape: tuple[int | str, ...]
     targets: tuple[str, ...]
     is_linear_input: bool = False
+
+    @property
+    def layer(self) -> int | None:
+        """The layer that the site lies in; None for embeddings and heads."""
+        found = _LAYER.match(self.name)
+        return int(found.group(1)) if found else None
 
     @property
     def channel_axis(self) -> int:

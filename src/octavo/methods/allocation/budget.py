@@ -2,55 +2,50 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
 from octavo.errors import SpecError
 from octavo.graph import Encoder, Quantizer, Site
 from octavo.methods.allocation.hessian import Sensitivity, layer_sensitivities
-from octavo.methods.pipeline import Calibration, batches_of
-from octavo.spec import MinMax, Mse, Override, Recipe, TensorSpec
+from octavo.methods.context import Calibration, Context, batches_of
+from octavo.progress import Progress, silent
+from octavo.spec import AllocateBits, Budget, MinMax, Mse, Override, Recipe, TensorSpec
 from octavo.spec.presets import recipe as preset
 
 CHOICES = (2, 3, 4, 8)
 _FLOAT_BITS = 32
 
 
-@dataclass(frozen=True, kw_only=True)
-class AverageBits:
-    """A budget: so many bits for a weight of the encoder's layers, on average."""
-
-    bits: float
-
-    def of(self, counts: Mapping[str, int], fixed: int) -> float:
-        """Bits that the layers may take together."""
-        return self.bits * sum(counts.values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Megabytes:
-    """A budget: so many megabytes (10^6 bytes) for all weights, embeddings among them, scales not counted."""
-
-    size: float
-
-    def of(self, counts: Mapping[str, int], fixed: int) -> float:
-        """Bits that the layers may take together, after what is `fixed` elsewhere."""
-        return self.size * 8e6 - fixed
+def plan(recipe: Recipe, asked: AllocateBits, context: Context) -> Recipe:
+    """Return the recipe with the overrides that the pass finds in its place."""
+    assert context.calibration is not None
+    base = replace(recipe, passes=tuple(entry for entry in recipe.passes if entry != asked))
+    allocated = allocate_bits(
+        context.encoder,
+        context.calibration,
+        asked.budget,
+        choices=asked.choices,
+        base=base,
+        parts=asked.parts,
+        seed=context.seed,
+        progress=context.progress,
+    )
+    return replace(allocated, name=recipe.name)
 
 
 def allocate_bits(
     encoder: Encoder,
     calibration: Calibration,
-    budget: AverageBits | Megabytes,
+    budget: Budget,
     *,
     choices: Sequence[int] = CHOICES,
     base: Recipe | None = None,
     parts: int = 8,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
 ) -> Recipe:
     """A recipe that gives sensitive layers more bits, within a budget.
 
@@ -105,9 +100,10 @@ def _layers(encoder: Encoder, base: Recipe) -> dict[str, list[Site]]:
     """The matrices that the base recipe quantizes, by layer."""
     found: dict[str, list[Site]] = {}
     for site in encoder.weight_sites:
-        layer = re.match(r"layers\.\d+", site.name)
-        if layer and site.role == "linear_weight" and base.spec(site.name, "weight", site.role) is not None:
-            found.setdefault(layer[0], []).append(site)
+        if site.layer is None or site.role != "linear_weight":
+            continue
+        if base.spec(site.name, "weight", site.role) is not None:
+            found.setdefault(f"layers.{site.layer}", []).append(site)
     if not found:
         raise SpecError(
             f"recipe {base.name!r} quantizes no matrix in the layers of {encoder.name}; "
@@ -121,10 +117,10 @@ def _allowed(
     base: Recipe,
     layers: Mapping[str, Sequence[Site]],
     counts: Mapping[str, int],
-    budget: AverageBits | Megabytes,
+    budget: Budget,
     choices: Sequence[int],
 ) -> float:
-    if not isinstance(budget, AverageBits | Megabytes):
+    if not isinstance(budget, Budget):
         raise SpecError(f"budget must be AverageBits or Megabytes, got {budget!r}")
     inside = {site.name for sites in layers.values() for site in sites}
     outside = [site for site in encoder.weight_sites if site.name not in inside]

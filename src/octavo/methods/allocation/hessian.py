@@ -18,6 +18,7 @@ from torch.nn import functional
 from octavo.errors import CalibrationError
 from octavo.graph import Encoder
 from octavo.graph.batches import without_padding
+from octavo.progress import Progress, silent
 
 _ITERATIONS = 30
 _TOLERANCE = 1e-2
@@ -51,7 +52,7 @@ def layer_sensitivities(
     layers: Mapping[str, Sequence[nn.Parameter]],
     batches: Iterable[Mapping[str, Tensor]],
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
 ) -> dict[str, Sensitivity]:
     """The sensitivity of every layer, an eigenvalue for each batch.
 
@@ -68,8 +69,7 @@ def layer_sensitivities(
         loss = _loss(encoder, batch)
         for name, values in _eigenvalues(loss, layers, seed).items():
             found[name].append(values)
-        if progress is not None:
-            progress(done, len(parts))
+        progress(done, len(parts))
     return {name: Sensitivity(eigenvalues=tuple(values)) for name, values in found.items()}
 
 

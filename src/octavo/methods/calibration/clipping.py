@@ -12,7 +12,6 @@ from torch import Tensor
 from octavo.errors import OctavoWarning
 from octavo.graph import QuantizedEncoder, Quantizer, State
 from octavo.numerics import AllMinMax
-from octavo.spec import Mse, Percentile, RunningMinMax
 
 # Beyond the range by its own width: a hundredth of the dimensions, or one by three widths, is no accident.
 _FEW = 0.01
@@ -32,7 +31,7 @@ class Clipped:
 
 def may_clip(quantizer: Quantizer) -> bool:
     """Whether a quantizer is finding a static range for dimensions that its estimator may cut off."""
-    clips = isinstance(quantizer.spec.estimator, RunningMinMax | Percentile | Mse)
+    clips = quantizer.spec.estimator.clips
     observes = quantizer.state is State.OBSERVE and not quantizer.spec.dynamic
     return quantizer.site.kind == "activation" and quantizer.site.width is not None and clips and observes
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -15,7 +14,6 @@ from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.quantizers.watch import channel_extremes
 from octavo.numerics import AllMinMax
-from octavo.spec import PerEmbedding, PerGroup
 
 
 def permute_groups(
@@ -40,8 +38,7 @@ def permute_groups(
 
 def permutes(quantizer: Quantizer) -> bool:
     """Whether a quantizer's channels are to be grouped by their ranges."""
-    granularity = quantizer.spec.granularity
-    return quantizer.site.kind == "activation" and isinstance(granularity, PerGroup) and granularity.permute
+    return quantizer.site.kind == "activation" and quantizer.spec.granularity.permutes
 
 
 def channel_ranges(
@@ -68,11 +65,10 @@ def _sharing(quantizers: Mapping[str, Quantizer]) -> dict[str, list[str]]:
     """Sites that share one permutation: those of a layer and width, unless the spec says `shared: false`."""
     groups: dict[str, list[str]] = {}
     for name, quantizer in quantizers.items():
-        granularity = quantizer.spec.granularity
-        shared = isinstance(granularity, PerGroup) and granularity.shared
-        found = re.match(r"layers\.\d+", name)
-        layer = found[0] if found else name.rpartition(".")[0]
-        groups.setdefault(f"{layer}:{quantizer.site.width}" if shared else name, []).append(name)
+        site = quantizer.site
+        part = name.rpartition(".")[0] if site.layer is None else f"layers.{site.layer}"
+        shared = quantizer.spec.granularity.shares_order
+        groups.setdefault(f"{part}:{site.width}" if shared else name, []).append(name)
     return groups
 
 
@@ -89,8 +85,8 @@ def extra_parameters(model: QuantizedEncoder) -> int:
 
 
 def _is_grouped(quantizer: Quantizer) -> bool:
-    granularity = quantizer.spec.granularity
-    return quantizer.site.kind == "activation" and isinstance(granularity, PerGroup | PerEmbedding)
+    """Say whether embedding dimensions have ranges of their own, alone or in groups."""
+    return quantizer.site.kind == "activation" and quantizer.axis == quantizer.site.channel_axis
 
 
 def _dominant(ranges: Sequence[Tensor]) -> Tensor:

@@ -6,83 +6,23 @@ recipes whose weights are quantized alike, in one placement, can watch the same 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from torch import Tensor
 
-from octavo.graph import Encoder, QuantizedEncoder, Quantizer, State, attach, fix_weights
+from octavo.graph import Encoder, QuantizedEncoder, Quantizer, State
 from octavo.graph.batches import without_padding
 from octavo.graph.quantizers.watch import channel_extremes, probe, watched
-from octavo.graph.rewrites.fold import folded_sites
 from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
 from octavo.methods.calibration.permutation import channel_ranges, permute_groups, permutes
-from octavo.methods.pipeline import (
-    Calibration,
-    Progress,
-    batches_of,
-    calibrate,
-    finish,
-    needs_calibration,
-    provenance,
-    quantize,
-)
-from octavo.methods.rounding.adaround import put_weight
-from octavo.spec import Nearest, Recipe
-
-Batches = Sequence[Mapping[str, Tensor]]
-
-
-def quantize_together(
-    encoder: Encoder,
-    recipes: Sequence[Recipe],
-    calibration: Calibration,
-    *,
-    batch_size: int = 1,
-    seed: int = 0,
-    max_length: int | None = None,
-    progress: Progress | None = None,
-) -> list[QuantizedEncoder]:
-    """The same models as `quantize` makes of the recipes one by one, with as few passes as they allow."""
-    options: dict[str, Any] = {"batch_size": batch_size, "seed": seed, "max_length": max_length}
-    made: dict[int, QuantizedEncoder] = {}
-    waiting: dict[object, list[int]] = {}
-    for place, recipe in enumerate(recipes):
-        model = _prepared(encoder, recipe)
-        if model is None:
-            made[place] = quantize(encoder, recipe, calibration, progress=progress, **options)
-        else:
-            made[place] = model
-            waiting.setdefault(_weights_key(model), []).append(place)
-    if waiting:
-        batches = batches_of(encoder, calibration, batch_size, seed, max_length)
-        for places in waiting.values():
-            calibrate_together(encoder, [made[place] for place in places], batches, progress)
-        for places in waiting.values():
-            for place in places:
-                made[place].provenance = provenance(encoder, calibration, batch_size, seed)
-    return [made[place] for place in range(len(recipes))]
-
-
-def _prepared(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder | None:
-    """A model that only waits for its activation ranges; None where a recipe asks for more, or less."""
-    if recipe.integer_functions or not isinstance(recipe.rounding, Nearest):
-        return None
-    model = attach(encoder, recipe)
-    if folded_sites(model):
-        return None
-    fix_weights(model)
-    return model if needs_calibration(model) else None
-
-
-def _weights_key(model: QuantizedEncoder) -> object:
-    specs = {name: q.spec for name, q in model.quantizers.items() if q.site.kind == "weight"}
-    return model.recipe.placement, tuple(specs.items())
+from octavo.methods.calibration.ranges import calibrate, finish
+from octavo.methods.context import Batches
+from octavo.progress import Progress, silent
 
 
 def calibrate_together(
-    encoder: Encoder, models: Sequence[QuantizedEncoder], batches: Batches, progress: Progress | None = None
+    encoder: Encoder, models: Sequence[QuantizedEncoder], batches: Batches, progress: Progress = silent
 ) -> None:
     """Find the ranges of models with equal quantized weights from the same forward passes, then fix them."""
     if len(models) == 1:
@@ -100,8 +40,7 @@ def calibrate_together(
                 host(piece)
             for quantizer in observing:
                 quantizer.commit()
-            if progress is not None:
-                progress(done, len(batches))
+            progress(done, len(batches))
     for model, names in zip(models, clipping, strict=True):
         finish(model)
         warn_of_clipping(model, {name: extremes[name] for name in names})
@@ -112,7 +51,7 @@ def _host(encoder: Encoder, model: QuantizedEncoder) -> QuantizedEncoder:
     host = probe(encoder, model.recipe.placement)
     for site in model.weight_sites:
         if site.name in model.quantizers:
-            put_weight(host, site, model.quantizers[site.name](model.parameter(site)).detach())
+            host.put_weight(site, model.quantizers[site.name](model.parameter(site)).detach())
     return host
 
 

@@ -1,4 +1,4 @@
-"""Factors to fold: how much each embedding dimension of an activation is divided by, from its range."""
+"""Folding: how much each embedding dimension of an activation is divided by, from its range."""
 
 from __future__ import annotations
 
@@ -8,56 +8,76 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from octavo.errors import OctavoWarning
+from octavo.errors import OctavoWarning, SpecError
 from octavo.graph import QuantizedEncoder, Quantizer
 from octavo.graph.quantizers.switch import switched_off
-from octavo.graph.rewrites.fold import fold, folded_sites, unfoldable_sites, weights_read
+from octavo.graph.rewrites.fold import fold, is_folded, weights_read
 from octavo.methods.calibration.permutation import channel_ranges
-from octavo.spec import Folded
+from octavo.methods.context import Context
+from octavo.spec import Fold
+from octavo.spec.granularity import axis_size
 
 SMALLEST = 1e-3
 """A dimension that hardly moves keeps this much of its weight's column, so that noise is not blown up."""
 
 
-def fold_ranges(model: QuantizedEncoder, batches: Sequence[Mapping[str, Tensor]]) -> QuantizedEncoder:
-    """Fold `range ** power` of every dimension of the folded sites, ranges taken over *all* batches.
+def run(model: QuantizedEncoder, done: Fold, context: Context) -> QuantizedEncoder:
+    """Fold `range ** power` of every dimension of the pass's sites, ranges taken over *all* batches.
 
     Sites that the same weight reads (layers that share parameters) share their factors. Sites that something
-    else than a linear layer reads keep one range for all dimensions, with a warning.
+    other than a linear layer reads keep one range for all dimensions, with a warning.
     """
-    rest = unfoldable_sites(model)
+    asked = _asked(model, done)
+    reads = {name: weights_read(model, name) for name in asked}
+    rest = [name for name, weights in reads.items() if not weights]
     if rest:
         warnings.warn(
             f"{len(rest)} sites are not folded, as not only linear layers read them (the first is {rest[0]})",
             OctavoWarning,
             stacklevel=2,
         )
-    sites = folded_sites(model)
-    ranges = _float_ranges(model, sites, batches)
+    sites = {name: asked[name] for name, weights in reads.items() if weights}
+    with switched_off(model.quantizers.values()):
+        ranges = channel_ranges(model, sites, context.batches)
     factors = {}
-    for names in _sharing(weights_read(model)):
+    for names in _sharing({name: reads[name] for name in sites}):
         largest = torch.stack([ranges[name] for name in names]).amax(0)
         for name in names:
-            factors[name] = _factor(largest, sites[name])
-    return fold(model, factors)
+            factors[name] = _factor(largest, done.power)
+    return fold(model, done, {name: factors[name] for name in sites})
 
 
-def _float_ranges(
-    model: QuantizedEncoder, sites: Mapping[str, Quantizer], batches: Sequence[Mapping[str, Tensor]]
-) -> dict[str, Tensor]:
-    with switched_off(model.quantizers.values()):
-        return channel_ranges(model, sites, batches)
+def replay(model: QuantizedEncoder, done: Fold, saved: Mapping[str, Tensor]) -> QuantizedEncoder:
+    """Rewrite a model at the sites that were folded; its norms and weights are still to be loaded."""
+    sites = {name: q for name, q in _asked(model, done).items() if is_folded(name, saved)}
+    return fold(model, done, {name: torch.ones(q.site.width or 0) for name, q in sites.items()})
 
 
-def _factor(ranges: Tensor, quantizer: Quantizer) -> Tensor:
-    granularity = quantizer.spec.granularity
-    assert isinstance(granularity, Folded)
+def _asked(model: QuantizedEncoder, done: Fold) -> dict[str, Quantizer]:
+    """Return the activation quantizers that the pass names; what it cannot mean is an error."""
+    activations = {name: q for name, q in model.quantizers.items() if q.site.kind == "activation"}
+    asked = {name: q for name, q in activations.items() if done.applies(name, q.site.role)}
+    for name, quantizer in asked.items():
+        axis_size(quantizer.site, quantizer.site.channel_axis, done.variant_name)
+        if not quantizer.spec.granularity.has_one_scale:
+            raise SpecError(
+                f"fold: {name} has {quantizer.spec.granularity.variant_name} ranges, and folding makes one "
+                "range do; use per-tensor there, or skip it"
+            )
+        if any(
+            isinstance(entry, Fold) and entry.applies(name, quantizer.site.role) for entry in model.passes
+        ):
+            raise SpecError(f"fold: two passes name {name}; let one of them skip it")
+    return asked
+
+
+def _factor(ranges: Tensor, power: float) -> Tensor:
     relative = ranges / ranges.max().clamp(min=torch.finfo(ranges.dtype).tiny)
-    return (relative**granularity.power).clamp(min=SMALLEST)
+    return (relative**power).clamp(min=SMALLEST)
 
 
 def _sharing(reads: Mapping[str, Sequence[str]]) -> list[list[str]]:
-    """Sites in groups: those connected by weights that they share."""
+    """Return sites in groups: those connected by weights that they share."""
     groups: list[tuple[set[str], list[str]]] = []
     for name, weights in reads.items():
         paths, names = set(weights), [name]

@@ -8,27 +8,26 @@ meanwhile and are calibrated afterwards.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, fx
 
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
-from octavo.graph import Encoder, QuantizedEncoder, Site
+from octavo.graph import QuantizedEncoder, Site
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.sites.flow import operation
+from octavo.ledger import Ledger, fingerprint
+from octavo.methods.context import Batches, Context
 from octavo.methods.rounding.moments import Moments, input_moments, of_equal_length
-from octavo.methods.rounding.state import WorkFolder, digest
 from octavo.methods.rounding.tables import find_lookups, round_table
 from octavo.numerics import dequantize
 from octavo.numerics.adaround import Rounded, Schedule, adaround
-from octavo.spec import AdaRound, recipe_to_dict
-
-Batches = Sequence[Mapping[str, Tensor]]
-Progress = Callable[[int, int], None]
+from octavo.progress import Progress, silent
+from octavo.spec import AdaRound, Stage, recipe_to_dict
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,19 +38,24 @@ class _Layer:
     sites: list[Site]
 
 
+def run(model: QuantizedEncoder, done: AdaRound, context: Context) -> QuantizedEncoder:
+    """Round the weights of a model whose weights are on their grids, as the pass says."""
+    round_weights(model, context.batches, done, work=context.work, progress=context.progress)
+    return model.rewritten(done)
+
+
 def round_weights(
     model: QuantizedEncoder,
-    encoder: Encoder,
     batches: Batches,
     settings: AdaRound,
     *,
     work: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> dict[str, tuple[float, float]]:
     """Choose the integers of every quantized embedding and linear weight of `model`, in copies of its own.
 
     Arguments:
-        model: `encoder` with a recipe attached and weights fixed.
+        model: a recipe attached and weights fixed; passes such as folding may have gone before.
         batches: token ids; padding never counts. They run once for each layer and nothing of that is kept.
         work: a folder in which finished weights are kept, so that the run can go on after an interruption.
         progress: called with (work done, work in all) in units that take about the same time.
@@ -60,27 +64,23 @@ def round_weights(
     """
     if not batches:
         raise CalibrationError(f"recipe {model.recipe.name!r} rounds weights with AdaRound; give it texts")
-    if model.transforms:
-        done = ", ".join(model.transforms)
-        raise SpecError(f"recipe {model.recipe.name!r}: AdaRound cannot follow {done}; use rounding: nearest")
-    pieces = of_equal_length(batches)
-    tables, layers = find_lookups(model, encoder), _layers(model)
-    folder = None if work is None else WorkFolder(work, _fingerprint(model, pieces, settings))
-    rounded_sites = [site for layer in layers for site in layer.sites]
-    meter = _Meter(rounded_sites, settings.iterations, model.device, progress)
+    reference = model.without_quantizers()
+    rows = of_equal_length(batches)
+    tables, layers = find_lookups(model, reference), _layers(model)
+    ledger = Ledger(work, _about(model, rows, settings), noun="an interrupted run of AdaRound")
+    meter = _Meter([s for layer in layers for s in layer.sites], settings.iterations, model.device, progress)
     losses: dict[str, tuple[float, float]] = {}
-    activations = [q for q in model.quantizers.values() if q.site.kind == "activation"]
-    with switched_off(activations):
+    with switched_off(q for q in model.quantizers.values() if q.site.kind == "activation"):
         for table in tables:
-            if not _restore(model, table.site, folder):
-                _keep(model, table.site, round_table(model, encoder, table, pieces), folder)
+            if not _restore(model, table.site, ledger):
+                _keep(model, table.site, round_table(model, reference, table, rows), ledger)
         for layer in layers:
-            todo = [site for site in layer.sites if not _restore(model, site, folder)]
-            moments = input_moments(model, encoder, layer.nodes, pieces) if todo else None
+            todo = [site for site in layer.sites if not _restore(model, site, ledger)]
+            moments = input_moments(model, reference, layer.nodes, rows) if todo else None
             for site in layer.sites:
                 if moments is not None and site in todo:
                     rounded = _round(model, site, moments, settings, meter.within(site))
-                    _keep(model, site, rounded.integers, folder)
+                    _keep(model, site, rounded.integers, ledger)
                     losses[site.name] = rounded.nearest_loss, rounded.loss
                 meter.finish(site)
     return losses
@@ -90,16 +90,8 @@ def put_integers(model: QuantizedEncoder, site: Site, integers: Tensor) -> None:
     """Give a weight site the values of `integers` on its grid."""
     quantizer, old = model.quantizers[site.name], model.parameter(site)
     scale, zero_point = quantizer.per_channel(old.dim())
-    put_weight(model, site, dequantize(integers.to(old.device), scale, zero_point).to(old.dtype))
+    model.put_weight(site, dequantize(integers.to(old.device), scale, zero_point).to(old.dtype))
     quantizer.keep(model.parameter(site))
-
-
-def put_weight(model: QuantizedEncoder, site: Site, value: Tensor) -> None:
-    """Replace a weight in this model alone: its graph shares the float encoder's parameters until then."""
-    parameter = nn.Parameter(value, requires_grad=model.parameter(site).requires_grad)
-    for target in site.targets:
-        path, _, leaf = target.rpartition(".")
-        setattr(model.graph.get_submodule(path), leaf, parameter)
 
 
 def _round(
@@ -125,18 +117,20 @@ def _round(
     return replace(rounded, integers=rounded.integers + zero_point)
 
 
-def _restore(model: QuantizedEncoder, site: Site, folder: WorkFolder | None) -> bool:
-    """Take a weight that an earlier run finished; whether there was one."""
-    integers = None if folder is None else folder.load(site)
-    if integers is not None:
-        put_integers(model, site, integers)
-    return integers is not None
+def _restore(model: QuantizedEncoder, site: Site, ledger: Ledger) -> bool:
+    """Take a weight that an earlier run finished, and say whether there was one that fits."""
+    kept = ledger.get_tensors(site.name)
+    integers = None if kept is None else kept[1].get("integers")
+    if integers is None or tuple(integers.shape) != site.shape:
+        return False
+    put_integers(model, site, integers.to(torch.int32))
+    return True
 
 
-def _keep(model: QuantizedEncoder, site: Site, integers: Tensor, folder: WorkFolder | None) -> None:
+def _keep(model: QuantizedEncoder, site: Site, integers: Tensor, ledger: Ledger) -> None:
     put_integers(model, site, integers)
-    if folder is not None:
-        folder.save(site, integers)
+    if ledger.folder is not None:
+        ledger.put(site.name, {}, {"integers": integers.to(torch.int16)})
 
 
 def _layers(model: QuantizedEncoder) -> list[_Layer]:
@@ -169,13 +163,14 @@ def _readers(graph: fx.GraphModule, site: Site) -> list[fx.Node]:
     return [reader for node in attributes for quantizer in node.users for reader in quantizer.users]
 
 
-def _fingerprint(model: QuantizedEncoder, batches: Batches, settings: AdaRound) -> dict[str, Any]:
-    recipe = recipe_to_dict(model.recipe)
+def _about(model: QuantizedEncoder, batches: Batches, settings: AdaRound) -> dict[str, Any]:
+    """Return what the rounded weights depend on."""
+    recipe = replace(model.recipe, passes=tuple(p for p in model.recipe.passes if p.stage < Stage.WEIGHTS))
     return {
         **asdict(settings),
-        "recipe": {key: value for key, value in recipe.items() if key != "rounding"},
-        "data": digest(batch[name] for batch in batches for name in sorted(batch)),
-        "weights": digest(model.parameter(site) for site in model.weight_sites),
+        "recipe": recipe_to_dict(recipe),
+        "data": fingerprint(*batches),
+        "weights": fingerprint(*(model.parameter(site) for site in model.weight_sites)),
     }
 
 
@@ -183,7 +178,7 @@ class _Meter:
     """Counts work: iterations, weighted by their arithmetic where that, and not its start, takes the time."""
 
     def __init__(
-        self, sites: Sequence[Site], iterations: int, device: torch.device, progress: Progress | None
+        self, sites: Sequence[Site], iterations: int, device: torch.device, progress: Progress
     ) -> None:
         self._iterations, self._progress = iterations, progress
         self._cost = {site.name: 1 if device.type == "cuda" else _arithmetic(site) for site in sites}
@@ -200,8 +195,7 @@ class _Meter:
         self._tell(self._done)
 
     def _tell(self, done: int) -> None:
-        if self._progress is not None:
-            self._progress(done, self._total)
+        self._progress(done, self._total)
 
 
 def _arithmetic(site: Site) -> int:

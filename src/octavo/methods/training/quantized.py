@@ -8,7 +8,8 @@ from torch import Tensor
 
 from octavo.errors import SpecError
 from octavo.graph import Encoder, QuantizedEncoder
-from octavo.methods.pipeline import Calibration, quantize
+from octavo.methods.context import Calibration, Context
+from octavo.methods.pipeline import carry_out
 from octavo.methods.training.dropout import set_dropout
 from octavo.methods.training.finetuning import check_trainable, own_copy
 from octavo.methods.training.hyperparameters import Hyperparameters
@@ -60,9 +61,14 @@ def prepare(
     max_length: int | None = None,
 ) -> QuantizedEncoder:
     """Return a calibrated model with parameters of its own whose quantizers pass gradients."""
-    model = quantize(
-        own_copy(encoder), recipe, calibration, batch_size=batch_size, seed=seed, max_length=max_length
+    context = Context(
+        encoder=own_copy(encoder),
+        calibration=calibration,
+        batch_size=batch_size,
+        seed=seed,
+        max_length=max_length,
     )
+    model = carry_out(recipe, context)
     begin(model, recipe.training)
     return model
 
