@@ -18,7 +18,7 @@ from output import add_options, report
 
 import octavo
 from octavo.cli.story import demo_texts
-from octavo.runtime.bench import bench
+from octavo.runtime.benchmark import bench
 from octavo.spec import Folded, Granularity, Override, PerGroup, PerTensor
 
 MODEL = "demo:minilm"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import DataError, ModelError
-from octavo.runtime.bench import Benchmark, bench
+from octavo.runtime.benchmark import Benchmark, bench
 from octavo.runtime.plot import draw
 from tests.runtime.conftest import TEXTS
 
@@ -14,32 +14,32 @@ SHAPES = ((1, 4), (2, 8))
 
 
 @pytest.fixture(scope="module")
-def found(tiny_bert_folder: Callable[..., Path], tiny_saved: Path, tiny_file: Path) -> Benchmark:
+def measured(tiny_bert_folder: Callable[..., Path], tiny_saved: Path, tiny_file: Path) -> Benchmark:
     models = [str(tiny_bert_folder()), str(tiny_saved), str(tiny_file)]
     return bench(models, shapes=SHAPES, texts=TEXTS, threads=1, seconds=0.0, memory=False)
 
 
-def test_every_artifact_says_what_its_arithmetic_is(found: Benchmark) -> None:
-    assert [row.kind for row in found.rows] == ["float", "simulated", "integer"]
-    assert [row.runtime for row in found.rows] == ["torch", "torch", "onnxruntime"]
-    assert all(row.megabytes is not None and row.megabytes > 0 for row in found.rows)
+def test_every_artifact_says_what_its_arithmetic_is(measured: Benchmark) -> None:
+    assert [row.kind for row in measured.rows] == ["float", "simulated", "integer"]
+    assert [row.backend for row in measured.rows] == ["torch", "torch", "onnxruntime"]
+    assert all(row.megabytes is not None and row.megabytes > 0 for row in measured.rows)
 
 
-def test_every_shape_is_timed_and_the_first_artifact_is_the_reference(found: Benchmark) -> None:
-    for row in found.rows:
+def test_every_shape_is_timed_and_the_first_artifact_is_the_reference(measured: Benchmark) -> None:
+    for row in measured.rows:
         assert [(timing.batch, timing.length) for timing in row.timings] == list(SHAPES)
         assert all(0 < timing.fastest_ms <= timing.median_ms for timing in row.timings)
-    assert found.rows[0].quality is not None and found.rows[0].quality.least_cosine > 0.99999
-    assert found.rows[2].quality is not None and found.rows[2].quality.mean_cosine > 0.95
+    assert measured.rows[0].quality is not None and measured.rows[0].quality.least_cosine > 0.99999
+    assert measured.rows[2].quality is not None and measured.rows[2].quality.mean_cosine > 0.95
 
 
-def test_the_document_carries_versions(found: Benchmark) -> None:
-    assert {"rows", "threads", "texts", "versions"} <= found.to_dict().keys()
+def test_the_document_carries_versions(measured: Benchmark) -> None:
+    assert {"rows", "threads", "texts", "versions"} <= measured.to_dict().keys()
 
 
-def test_the_plot_names_every_artifact(found: Benchmark) -> None:
-    picture = draw(found.rows, SHAPES[1])
-    assert picture.startswith("<svg") and all(row.name in picture for row in found.rows)
+def test_the_plot_names_every_artifact(measured: Benchmark) -> None:
+    picture = draw(measured.rows, SHAPES[1])
+    assert picture.startswith("<svg") and all(row.name in picture for row in measured.rows)
     assert "(simulated)" in picture
 
 
@@ -60,8 +60,8 @@ def test_fidelity_needs_a_tokenizer(tiny_file: Path) -> None:
         bench([str(tiny_file)], shapes=((1, 4),), texts=TEXTS, threads=1, seconds=0.0, memory=False)
 
 
-def test_only_files_run_in_a_runtime(tiny_saved: Path) -> None:
-    with pytest.raises(ModelError, match="only ONNX files run in openvino"):
+def test_only_files_run_in_a_backend(tiny_saved: Path) -> None:
+    with pytest.raises(ModelError, match=r"only files that end in \.onnx or \.xml run in openvino; export"):
         bench([f"{tiny_saved}@openvino"], memory=False)
 
 
@@ -70,5 +70,5 @@ def test_a_model_in_openvinos_own_format_takes_part(tiny_file: Path, tmp_path: P
     path = tmp_path / "model.xml"
     openvino.save_model(openvino.Core().read_model(str(tiny_file)), path)
     (row,) = bench([str(path)], shapes=((1, 4),), threads=1, seconds=0.0, memory=False).rows
-    assert (row.kind, row.runtime, row.name) == ("integer", "openvino", "model.xml (openvino)")
+    assert (row.kind, row.backend, row.name) == ("integer", "openvino", "model.xml (openvino)")
     assert row.megabytes is not None and row.megabytes > 0

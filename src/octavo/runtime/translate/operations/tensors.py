@@ -10,12 +10,12 @@ from torch import Tensor, fx
 
 from octavo.errors import ModelError
 from octavo.graph.sites.flow import operation
-from octavo.runtime.operations.table import translates
-from octavo.runtime.translate import Translator, Value
+from octavo.runtime.translate.context import Translation, Value
+from octavo.runtime.translate.operations.table import translates
 
 
 @translates("arange")
-def _arange(t: Translator, node: fx.Node) -> Value:
+def _arange(t: Translation, node: fx.Node) -> Value:
     dtype = node.meta["val"].dtype
     numbers = [a for a in node.args if isinstance(a, int | float | fx.Node)]
     start, end, step = {1: (0, *numbers, 1), 2: (*numbers, 1), 3: tuple(numbers)}[len(numbers)]
@@ -24,7 +24,7 @@ def _arange(t: Translator, node: fx.Node) -> Value:
     )
 
 
-def _scalar(t: Translator, value: Any, dtype: torch.dtype) -> str:
+def _scalar(t: Translation, value: Any, dtype: torch.dtype) -> str:
     if not isinstance(value, fx.Node):
         return t.full(value, dtype)
     return t.once("Squeeze", t.full(value, dtype), t.graph.constant([0], np.int64))
@@ -33,7 +33,7 @@ def _scalar(t: Translator, value: Any, dtype: torch.dtype) -> str:
 @translates(
     "zeros", "ones", "full", "new_ones", "new_zeros", "full_like", "zeros_like", "ones_like", "new_full"
 )
-def _filled(t: Translator, node: fx.Node) -> Value:
+def _filled(t: Translation, node: fx.Node) -> Value:
     """A tensor of one number; 0-d tensors are constants."""
     name, dtype = operation(node), node.meta["val"].dtype
     if "full" in name:
@@ -46,7 +46,7 @@ def _filled(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("cumsum")
-def _cumsum(t: Translator, node: fx.Node) -> Value:
+def _cumsum(t: Translation, node: fx.Node) -> Value:
     axis = t.graph.constant(int(str(node.args[1])), np.int64)
     return Value(
         name=t.graph.add("CumSum", t.full(node.args[0], node.meta["val"].dtype), axis, name=node.name)
@@ -54,13 +54,13 @@ def _cumsum(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("gather")
-def _gather(t: Translator, node: fx.Node) -> Value:
+def _gather(t: Translation, node: fx.Node) -> Value:
     names = [t.full(node.args[0]), t.full(node.args[2], torch.int64)]
     return Value(name=t.graph.add("GatherElements", *names, name=node.name, axis=int(str(node.args[1]))))
 
 
 @translates("index_select")
-def _index_select(t: Translator, node: fx.Node) -> Value:
+def _index_select(t: Translation, node: fx.Node) -> Value:
     """Channels in another order, which rows allow as well as stacks."""
     source, axis = node.args[0], int(str(node.args[1]))
     assert isinstance(source, fx.Node)
@@ -72,7 +72,7 @@ def _index_select(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("index")
-def _index(t: Translator, node: fx.Node) -> Value:
+def _index(t: Translation, node: fx.Node) -> Value:
     """x[i, j, …] with index tensors for the leading axes, broadcast against each other."""
     indices = list(node.args[1])  # type: ignore[arg-type]
     if any(index is None or index.meta["val"].dtype == torch.bool for index in indices):
@@ -91,7 +91,7 @@ def _index(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("mean", "sum")
-def _reduce(t: Translator, node: fx.Node) -> Value:
+def _reduce(t: Translation, node: fx.Node) -> Value:
     given = node.args[1] if len(node.args) > 1 else None
     axes = (
         [int(str(a)) for a in (given if isinstance(given, list | tuple) else [given])]
@@ -110,7 +110,7 @@ def _reduce(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("any", "all")
-def _any(t: Translator, node: fx.Node) -> Value:
+def _any(t: Translation, node: fx.Node) -> Value:
     value = node.meta["val"]
     assert isinstance(value, Tensor)
     raise ModelError(f"{node.target} has no ONNX translation here; export is not possible")

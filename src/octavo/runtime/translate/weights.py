@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor, fx
 
 from octavo.graph.quantizers.quantizer import Quantizer
-from octavo.runtime.grids import integer_type
-from octavo.runtime.translate import ONNX_TYPES, Translator, Value
+from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
+from octavo.runtime.translate.grids import integer_type
 
 _BIAS_LIMIT = 2**30
 _FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
@@ -17,7 +17,7 @@ ONNX_RUNTIME = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
 
-def integers_of(t: Translator, node: fx.Node) -> tuple[Quantizer, Tensor]:
+def integers_of(t: Translation, node: fx.Node) -> tuple[Quantizer, Tensor]:
     """The quantizer of a weight and its integers, int32, in the weight's own shape."""
     quantizer = t.weights[node]
     # a constant is on the grid already: what AdaRound or training decided about rounding is kept
@@ -26,7 +26,7 @@ def integers_of(t: Translator, node: fx.Node) -> tuple[Quantizer, Tensor]:
     return quantizer, quantizer.integers(value.detach())
 
 
-def store(t: Translator, quantizer: Quantizer, integers: NDArray[np.int32]) -> str:
+def store(t: Translation, quantizer: Quantizer, integers: NDArray[np.int32]) -> str:
     """An initializer of 4, 8 or 16 bits; layers that share a weight find it stored already."""
     name = quantizer.site.name
     if name not in t.stored:
@@ -37,7 +37,7 @@ def store(t: Translator, quantizer: Quantizer, integers: NDArray[np.int32]) -> s
     return t.stored[name]
 
 
-def _zero_point(t: Translator, quantizer: Quantizer, values: NDArray[np.int32]) -> str:
+def _zero_point(t: Translation, quantizer: Quantizer, values: NDArray[np.int32]) -> str:
     if quantizer.spec.bits <= 4:
         return t.graph.packed_initializer(values, 4, quantizer.low < 0, "zero_point")
     return t.graph.constant(values, integer_type(quantizer), "zero_point")
@@ -52,7 +52,7 @@ def grid_along(quantizer: Quantizer, axis: int) -> tuple[NDArray[np.float32], ND
     return quantizer.scale[index].cpu().numpy(), quantizer.zero_point[index].cpu().numpy()
 
 
-def dequantized_weight(t: Translator, node: fx.Node) -> str:
+def dequantized_weight(t: Translation, node: fx.Node) -> str:
     """A weight in its own shape, dequantized where it stands: vectors of norms, tables, kernels."""
     quantizer, integers = integers_of(t, node)
     scale, zero_point = grid_along(quantizer, quantizer.axis or 0)
@@ -70,7 +70,7 @@ def dequantized_weight(t: Translator, node: fx.Node) -> str:
 
 
 def linear_layer(
-    t: Translator, node: fx.Node, source: fx.Node, weight: fx.Node, bias: fx.Node | None
+    t: Translation, node: fx.Node, source: fx.Node, weight: fx.Node, bias: fx.Node | None
 ) -> Value:
     """x Wᵀ + b, W stored transposed (in, out), the rows of x as a matrix where x is a hidden state."""
     flat = t.is_hidden_state(source)
@@ -83,7 +83,7 @@ def linear_layer(
     assert offset is not None
     label = f"{name}.bias" if weight in t.weights else str(bias.target)
     numbers = (offset.detach().cpu().double() * factor).numpy()
-    operands = _byte_operands(t, x, weight, factor) if t.fuses else None
+    operands = _byte_operands(t, x, weight, factor) if t.options.fuses else None
     if operands is not None:
         added = t.graph.constant(numbers, np.float32, label)
         product = t.graph.add("MatMulIntegerToFloat", *operands, added, name=name, domain=ONNX_RUNTIME)
@@ -96,7 +96,7 @@ def linear_layer(
     return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added), flat=flat)
 
 
-def _matrix(t: Translator, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
+def _matrix(t: Translation, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
     """Wᵀ (in, out) as floats of the graph, and its scales (scalar or (out,)) if it is stored as integers."""
     if weight not in t.weights:
         tensor = t.tensor(weight)
@@ -118,7 +118,7 @@ def _is_tied(quantizer: Quantizer) -> bool:
 
 
 def _integer_matrix(
-    t: Translator, weight: fx.Node, factor: float
+    t: Translation, weight: fx.Node, factor: float
 ) -> tuple[str, str, str, NDArray[np.float32]]:
     """Names of the integers of Wᵀ (in, out), of their scale and zero-point, and the scale itself."""
     quantizer, integers = integers_of(t, weight)
@@ -128,7 +128,7 @@ def _integer_matrix(
     return name, t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point), scale
 
 
-def _byte_operands(t: Translator, x: str, weight: fx.Node, factor: float) -> list[str] | None:
+def _byte_operands(t: Translation, x: str, weight: fx.Node, factor: float) -> list[str] | None:
     """What MatMulIntegerToFloat reads, if x and W are bytes.
 
     ONNX Runtime makes QGemm of a Gemm, whose layers take about 1.3 times as long (docs/deploy.md).
@@ -142,7 +142,7 @@ def _byte_operands(t: Translator, x: str, weight: fx.Node, factor: float) -> lis
     return [integers, matrix, step, scale, offset, zero_point]
 
 
-def _bytes_behind(t: Translator, name: str) -> list[str] | None:
+def _bytes_behind(t: Translation, name: str) -> list[str] | None:
     """Bytes that a tensor was dequantized from, in its own shape, with their scale and zero-point."""
     node = t.graph.maker(name)
     if node is not None and node.op_type == "DequantizeLinear":
@@ -159,7 +159,7 @@ def _bytes_behind(t: Translator, name: str) -> list[str] | None:
 
 
 def _bias(
-    t: Translator,
+    t: Translation,
     numbers: NDArray[np.float64],
     step: float | None,
     scale: NDArray[np.float32] | None,
@@ -186,7 +186,7 @@ def _bias(
 # -- embedding tables ----------------------------------------------------------------------------------------
 
 
-def gather_rows(t: Translator, weight: fx.Node, indices: str, name: str) -> str:
+def gather_rows(t: Translation, weight: fx.Node, indices: str, name: str) -> str:
     """Rows of a table by index; of an integer table only the rows read are dequantized."""
     if weight not in t.weights:
         return t.graph.add("Gather", t.full(weight), indices, name=name, axis=0)
@@ -206,22 +206,22 @@ def gather_rows(t: Translator, weight: fx.Node, indices: str, name: str) -> str:
     return _dequantized(t, rows, step, shift if zero_point.any() else None, name)
 
 
-def _floats(t: Translator, integers: str) -> str:
+def _floats(t: Translation, integers: str) -> str:
     return t.graph.add("Cast", integers, to=ONNX_TYPES[torch.float32])
 
 
-def _dequantized(t: Translator, floats: str, step: str, shift: str | None, name: str) -> str:
+def _dequantized(t: Translation, floats: str, step: str, shift: str | None, name: str) -> str:
     shifted = floats if shift is None else t.graph.add("Sub", floats, shift)
     return t.graph.add("Mul", shifted, step, name=name)
 
 
-def _per_row(t: Translator, array: NDArray[np.float32], indices: str) -> str:
+def _per_row(t: Translation, array: NDArray[np.float32], indices: str) -> str:
     if array.ndim == 0:
         return t.graph.constant(array, np.float32)
     return t.graph.add("Gather", t.graph.constant(array[:, None], np.float32, "scale"), indices, axis=0)
 
 
-def _integer_rows(t: Translator, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
+def _integer_rows(t: Translation, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
     """The integers of the rows read, as floats; tables of up to 4 bits are read as bytes and taken apart."""
     if not _is_packed_table(quantizer):
         table = store(t, quantizer, integers.cpu().numpy())
@@ -234,7 +234,7 @@ def _is_packed_table(quantizer: Quantizer) -> bool:
     return quantizer.site.role == "embedding_weight" and quantizer.spec.bits <= 4
 
 
-def _packed_table(t: Translator, quantizer: Quantizer, integers: Tensor) -> tuple[str, int]:
+def _packed_table(t: Translation, quantizer: Quantizer, integers: Tensor) -> tuple[str, int]:
     """A table as bytes, and how many bits a number takes in them."""
     bits = 2 if quantizer.spec.bits == 2 else 4
     if integers.shape[1] % (8 // bits):
@@ -247,7 +247,7 @@ def _packed_table(t: Translator, quantizer: Quantizer, integers: Tensor) -> tupl
     return t.stored[name], bits
 
 
-def _unpack(t: Translator, packed: str, bits: int, low: int) -> str:
+def _unpack(t: Translation, packed: str, bits: int, low: int) -> str:
     """Bytes (…, n) as the integers in them, floats (…, n · 8 / bits)."""
     digits = _digits(t, t.once("Cast", packed, to=ONNX_TYPES[torch.float32]), bits)
     joined = t.once("Concat", *digits, axis=-1) if len(digits) > 1 else digits[0]
@@ -263,7 +263,7 @@ def _pack_columns(integers: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
     return packed
 
 
-def _digits(t: Translator, byte: str, bits: int) -> list[str]:
+def _digits(t: Translation, byte: str, bits: int) -> list[str]:
     """The digits of a byte to base 2**bits, lowest first, by division: not every runtime shifts bytes."""
     base = t.graph.constant(float(2**bits), np.float32)
     digits = []

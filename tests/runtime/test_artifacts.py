@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octavo.errors import MissingExtraError, ModelError
-from octavo.runtime.session import open_onnx
+from octavo.errors import MissingExtraError, ModelError, SpecError
+from octavo.runtime.artifacts import open_artifacts, open_onnx
 
 
-def test_both_runtimes_compute_the_same(tiny_file: Path) -> None:
+def test_both_backends_compute_the_same(tiny_file: Path) -> None:
     pytest.importorskip("openvino")
     ids = {"input_ids": np.array([[2, 9, 10, 11, 3]])}
     one, other = (open_onnx(tiny_file, name, threads=1)(ids) for name in ("onnxruntime", "openvino"))
@@ -28,12 +28,21 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
         open_onnx(tmp_path / "broken.onnx")
 
 
-def test_an_unknown_runtime_is_refused(tiny_file: Path) -> None:
-    with pytest.raises(ModelError, match="unknown runtime 'onnxruntim'; did you mean 'onnxruntime'"):
+def test_an_unknown_backend_is_refused(tiny_file: Path) -> None:
+    with pytest.raises(SpecError, match="unknown backend 'onnxruntim'; did you mean 'onnxruntime'"):
         open_onnx(tiny_file, "onnxruntim")
 
 
-def test_a_runtime_that_is_not_installed_is_named(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("octavo.runtime.session.find_spec", lambda name: None)
+def test_a_backend_that_is_not_installed_is_named(tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("octavo.runtime.backends.backend.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"openvino.*pip install 'octavo\[openvino\]'"):
         open_onnx(tiny_file, "openvino")
+
+
+def test_a_file_opens_in_the_backends_asked_for_that_read_it(tiny_file: Path) -> None:
+    pytest.importorskip("openvino")
+    both = open_artifacts(str(tiny_file), ("onnxruntime", "openvino"))
+    assert [artifact.backend for artifact in both] == ["onnxruntime", "openvino"]
+    (named,) = open_artifacts(f"{tiny_file}@openvino", ("onnxruntime",))
+    assert (named.backend, named.source) == ("openvino", str(tiny_file))
+    assert named.name == "tiny.onnx (openvino)"

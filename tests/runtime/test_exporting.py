@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,8 +10,11 @@ import torch
 import octavo
 from octavo.errors import CalibrationError, MissingExtraError, OutputError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, attach
-from octavo.runtime.export import export_onnx, onnx_model
-from octavo.runtime.session import open_onnx
+from octavo.runtime.artifacts import open_onnx
+from octavo.runtime.backends.onnx_files import OnnxBackend
+from octavo.runtime.backends.onnxruntime import ONNXRUNTIME
+from octavo.runtime.backends.openvino import OPENVINO
+from octavo.runtime.exporting import export, export_onnx
 from tests.runtime.conftest import TEXTS
 
 EXPORTED = (
@@ -38,7 +40,7 @@ def outputs(path: Path, encoder: Encoder) -> dict[str, np.ndarray]:
 
 
 def test_a_float_model_is_the_same_in_onnxruntime(tiny_encoder: Encoder, tmp_path: Path) -> None:
-    path = export_onnx(tiny_encoder, tmp_path / "float.onnx")
+    path = export(tiny_encoder, tmp_path / "float.onnx")
     expected = tiny_encoder(batch(tiny_encoder))["last_hidden_state"].numpy()
     np.testing.assert_allclose(outputs(path, tiny_encoder)["last_hidden_state"], expected, atol=2e-5)
 
@@ -48,7 +50,7 @@ def test_every_static_preset_agrees_with_its_simulation(
     name: str, tiny_encoder: Encoder, tmp_path: Path
 ) -> None:
     model = octavo.quantize(tiny_encoder, octavo.recipe(name), calibration=list(TEXTS))
-    path = export_onnx(model, tmp_path / "model.onnx")
+    path = export(model, tmp_path / "model.onnx")
     found = torch.from_numpy(outputs(path, model)["last_hidden_state"])
     expected = model(batch(model))["last_hidden_state"]
     assert torch.cosine_similarity(found, expected, dim=-1).min() > 0.9995
@@ -56,7 +58,7 @@ def test_every_static_preset_agrees_with_its_simulation(
 
 def test_a_classifier_predicts_the_same(tiny_classifier: Encoder, tmp_path: Path) -> None:
     model = octavo.quantize(tiny_classifier, octavo.recipe("int8"), calibration=list(TEXTS))
-    found = outputs(export_onnx(model, tmp_path / "classifier.onnx"), model)["logits"]
+    found = outputs(export(model, tmp_path / "classifier.onnx"), model)["logits"]
     expected = model(batch(model))["logits"].numpy()
     assert (found.argmax(-1) == expected.argmax(-1)).all()
 
@@ -90,7 +92,7 @@ def test_padding_changes_nothing(tiny_file: Path) -> None:
 
 
 def test_weights_are_stored_once_as_integers(tiny_int8: QuantizedEncoder) -> None:
-    graph = onnx_model(tiny_int8).graph
+    graph = ONNXRUNTIME.onnx_model(tiny_int8).graph
     matrices = [tensor for tensor in graph.initializer if len(tensor.dims) == 2 and tensor.dims[1] > 1]
     assert len(matrices) == len([site for site in tiny_int8.weight_sites if len(site.shape) == 2])
     assert {tensor.data_type for tensor in matrices} == {onnx.TensorProto.INT8}
@@ -99,7 +101,7 @@ def test_weights_are_stored_once_as_integers(tiny_int8: QuantizedEncoder) -> Non
 def test_the_file_is_no_larger_than_the_saved_model(demo_encoder: Encoder, tmp_path: Path) -> None:
     model = octavo.quantize(demo_encoder, octavo.recipe("w8a32"))
     saved = model.save(tmp_path / "saved") / "model.safetensors"
-    assert export_onnx(model, tmp_path / "model.onnx").stat().st_size < 1.1 * saved.stat().st_size
+    assert export(model, tmp_path / "model.onnx").stat().st_size < 1.1 * saved.stat().st_size
 
 
 def test_no_file_points_to_data_outside_itself(tiny_file: Path) -> None:
@@ -107,11 +109,11 @@ def test_no_file_points_to_data_outside_itself(tiny_file: Path) -> None:
 
 
 def test_openvino_leaves_queries_and_keys_in_float(tiny_int8: QuantizedEncoder) -> None:
-    def quantized(runtime: Any) -> set[str]:
-        nodes = onnx_model(tiny_int8, runtime=runtime).graph.node
+    def quantized(backend: OnnxBackend) -> set[str]:
+        nodes = backend.onnx_model(tiny_int8).graph.node
         return {node.output[0].removesuffix(".q") for node in nodes if node.op_type == "QuantizeLinear"}
 
-    left_out = quantized("onnxruntime") - quantized("openvino")
+    left_out = quantized(ONNXRUNTIME) - quantized(OPENVINO)
     assert left_out == {f"layers.{layer}.{role}" for layer in (0, 1) for role in ("query", "key")}
 
 
@@ -121,7 +123,7 @@ def test_openvino_leaves_queries_and_keys_in_float(tiny_int8: QuantizedEncoder) 
 def test_an_existing_file_is_kept(tiny_int8: QuantizedEncoder, tiny_file: Path) -> None:
     before = tiny_file.read_bytes()
     with pytest.raises(OutputError, match=r"tiny\.onnx exists already"):
-        export_onnx(tiny_int8, tiny_file)
+        export(tiny_int8, tiny_file)
     assert tiny_file.read_bytes() == before
 
 
@@ -129,7 +131,7 @@ def test_a_model_without_ranges_is_refused_and_nothing_is_written(
     tiny_encoder: Encoder, tmp_path: Path
 ) -> None:
     with pytest.raises(CalibrationError, match=r"embeddings\.norm.* more are not fixed; calibrate the model"):
-        export_onnx(attach(tiny_encoder, octavo.recipe("int8")), tmp_path / "model.onnx")
+        export(attach(tiny_encoder, octavo.recipe("int8")), tmp_path / "model.onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -138,13 +140,13 @@ def test_groups_are_refused_with_the_sites_and_the_remedy(tiny_encoder: Encoder,
     with pytest.raises(
         SpecError, match=r"layers\.0\.ffn_input.* several scales per tensor.*octavo\.split_groups"
     ):
-        export_onnx(model, tmp_path / "model.onnx")
+        export(model, tmp_path / "model.onnx")
 
 
 def test_dynamic_ranges_are_refused(tiny_encoder: Encoder, tmp_path: Path) -> None:
     model = octavo.quantize(tiny_encoder, octavo.recipe("q8bert"))
     with pytest.raises(SpecError, match="ranges found at run time, which a file cannot hold"):
-        export_onnx(model, tmp_path / "model.onnx")
+        export(model, tmp_path / "model.onnx")
 
 
 @pytest.mark.parametrize(
@@ -160,23 +162,30 @@ def test_an_opset_that_is_too_old_is_refused(
 ) -> None:
     model = octavo.quantize(tiny_encoder, octavo.recipe(recipe), calibration=list(TEXTS))
     with pytest.raises(SpecError, match=message):
-        export_onnx(model, tmp_path / "model.onnx", opset=opset)
+        export(model, tmp_path / "model.onnx", opset=opset)
 
 
 @pytest.mark.parametrize("opset", [17, 19, 20, 22])
 def test_older_and_newer_opsets_run(opset: int, tiny_int8: QuantizedEncoder, tmp_path: Path) -> None:
-    path = export_onnx(tiny_int8, tmp_path / "model.onnx", opset=opset)
+    path = export(tiny_int8, tmp_path / "model.onnx", opset=opset)
     assert np.isfinite(outputs(path, tiny_int8)["last_hidden_state"]).all()
 
 
-def test_an_unknown_runtime_is_refused(tiny_int8: QuantizedEncoder, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="unknown runtime 'openvin'; did you mean 'openvino'"):
-        export_onnx(tiny_int8, tmp_path / "model.onnx", runtime="openvin")  # type: ignore[arg-type]
+def test_an_unknown_backend_is_refused(tiny_int8: QuantizedEncoder, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="unknown backend 'openvin'; did you mean 'openvino'"):
+        export(tiny_int8, tmp_path / "model.onnx", backend="openvin")
 
 
 def test_a_missing_extra_is_named(
     tiny_int8: QuantizedEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("octavo.runtime.export.find_spec", lambda name: None)
+    monkeypatch.setattr("octavo.runtime.backends.onnx_files.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'octavo\[onnx\]'"):
-        export_onnx(tiny_int8, tmp_path / "model.onnx")
+        export(tiny_int8, tmp_path / "model.onnx")
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_the_old_name_writes_the_same_file(backend: str, tiny_int8: QuantizedEncoder, tmp_path: Path) -> None:
+    one = export(tiny_int8, tmp_path / "new.onnx", backend=backend)
+    other = export_onnx(tiny_int8, tmp_path / "old.onnx", runtime=backend)
+    assert one.read_bytes() == other.read_bytes()

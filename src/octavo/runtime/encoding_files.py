@@ -9,14 +9,14 @@ from typing import Any
 from octavo.files import check_output, write_file
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer
-from octavo.runtime.grids import check_fixed
+from octavo.runtime.translate.grids import check_fixed
 from octavo.versions import versions
 
 FORMAT = 1
 
 
 def encodings(model: QuantizedEncoder) -> dict[str, Any]:
-    """Scale and offset of every site: real value = scale · (integer - offset)."""
+    """Return scale and offset of every site: real value = scale · (integer - offset)."""
     check_fixed(model.quantizers.values())
     kinds: dict[str, dict[str, Any]] = {"activation": {}, "weight": {}}
     for name, quantizer in model.quantizers.items():

@@ -12,8 +12,8 @@ from torch import Tensor, fx
 
 from octavo.errors import ModelError
 from octavo.graph.sites.flow import operation
-from octavo.runtime.operations.table import translates
-from octavo.runtime.translate import Translator, Value
+from octavo.runtime.translate.context import Translation, Value
+from octavo.runtime.translate.operations.table import translates
 
 _END = 2**62  # torch writes "to the end" as 2**63 - 1; runtimes accept anything beyond the end
 
@@ -24,7 +24,7 @@ def _source(node: fx.Node) -> fx.Node:
     return source
 
 
-def _carry(t: Translator, node: fx.Node, operator: str, *inputs: str, **attributes: Any) -> Value:
+def _carry(t: Translation, node: fx.Node, operator: str, *inputs: str, **attributes: Any) -> Value:
     """Apply an operation that moves numbers to a value in its own shape."""
     source = _source(node)
     value = t.unflatten(t.value(source), source)
@@ -32,7 +32,7 @@ def _carry(t: Translator, node: fx.Node, operator: str, *inputs: str, **attribut
 
 
 @translates("view", "reshape", "_unsafe_view", "flatten", "reshape_as", "unflatten", "view_as")
-def _reshape(t: Translator, node: fx.Node) -> Value:
+def _reshape(t: Translation, node: fx.Node) -> Value:
     """Reshape, by a constant shape wherever batch and length stay in their places."""
     source = _source(node)
     value = t.value(source)
@@ -72,7 +72,7 @@ def _constant_shape(old: Sequence[Any], new: Sequence[Any]) -> list[int] | None:
 
 
 @translates("transpose", "t")
-def _transpose(t: Translator, node: fx.Node) -> Value:
+def _transpose(t: Translation, node: fx.Node) -> Value:
     rank = node.meta["val"].dim()
     first, second = (int(str(axis)) % rank for axis in (node.args[1:3] or (0, 1)))
     order = list(range(rank))
@@ -81,19 +81,19 @@ def _transpose(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("permute")
-def _permute(t: Translator, node: fx.Node) -> Value:
+def _permute(t: Translation, node: fx.Node) -> Value:
     rank = node.meta["val"].dim()
     return _carry(t, node, "Transpose", perm=[int(axis) % rank for axis in node.args[1]])  # type: ignore[union-attr, arg-type]
 
 
 @translates("unsqueeze")
-def _unsqueeze(t: Translator, node: fx.Node) -> Value:
+def _unsqueeze(t: Translation, node: fx.Node) -> Value:
     axis = int(str(node.args[1])) % node.meta["val"].dim()
     return _carry(t, node, "Unsqueeze", t.graph.constant([axis], np.int64))
 
 
 @translates("squeeze")
-def _squeeze(t: Translator, node: fx.Node) -> Value:
+def _squeeze(t: Translation, node: fx.Node) -> Value:
     if len(node.args) < 2:
         raise ModelError("squeeze without an axis depends on sizes; export is not possible")
     given = node.args[1] if isinstance(node.args[1], list | tuple) else [node.args[1]]
@@ -104,7 +104,7 @@ def _squeeze(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("expand", "expand_as", "broadcast_to")
-def _expand(t: Translator, node: fx.Node) -> Value:
+def _expand(t: Translation, node: fx.Node) -> Value:
     shape = [*node.meta["val"].shape]
     if list(map(str, _source(node).meta["val"].shape)) == list(map(str, shape)):
         return t.value(_source(node))
@@ -112,7 +112,7 @@ def _expand(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("repeat")
-def _repeat(t: Translator, node: fx.Node) -> Value:
+def _repeat(t: Translation, node: fx.Node) -> Value:
     source, counts = _source(node), list(node.args[1])  # type: ignore[arg-type]
     missing = len(counts) - source.meta["val"].dim()
     value = t.unflatten(t.value(source), source)
@@ -123,7 +123,7 @@ def _repeat(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("slice")
-def _slice(t: Translator, node: fx.Node) -> Value:
+def _slice(t: Translation, node: fx.Node) -> Value:
     given: list[Any] = [*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :]]
     axis, start, end, step = given
     size = _source(node).meta["val"].shape[int(str(axis))]
@@ -139,7 +139,7 @@ def _slice(t: Translator, node: fx.Node) -> Value:
     return _carry(t, node, "Slice", *bounds)
 
 
-def _counts_up(t: Translator, node: fx.Node, axis: Any, start: Any, end: Any, step: Any) -> bool:
+def _counts_up(t: Translation, node: fx.Node, axis: Any, start: Any, end: Any, step: Any) -> bool:
     """Whether a slice takes 0, 1, 2 … from a table of positions (1, most), which need not be stored then."""
     source = _source(node)
     if source.op != "get_attr" or (axis, start, step) != (1, 0, 1) or not isinstance(end, fx.Node):
@@ -153,28 +153,18 @@ def _counts_up(t: Translator, node: fx.Node, axis: Any, start: Any, end: Any, st
 
 
 @translates("select")
-def _select(t: Translator, node: fx.Node) -> Value:
+def _select(t: Translation, node: fx.Node) -> Value:
     axis, index = node.args[1:3]
     name = t.graph.constant(index, np.int64) if isinstance(index, int) else _scalar(t, index)
     return _carry(t, node, "Gather", name, axis=int(str(axis)))
 
 
-@translates("index_select")
-def _index_select(t: Translator, node: fx.Node) -> Value:
-    """Channels in another order, as a split model has them; a flat hidden state stays flat."""
-    axis, source = int(str(node.args[1])), _source(node)
-    value = t.value(source) if axis == -1 else t.unflatten(t.value(source), source)
-    return replace(
-        value, name=t.graph.add("Gather", value.name, t.full(node.args[2]), name=node.name, axis=axis)
-    )
-
-
-def _scalar(t: Translator, size: Any) -> str:
+def _scalar(t: Translation, size: Any) -> str:
     return t.once("Squeeze", t.size(size), t.graph.constant([0], np.int64))
 
 
 @translates("cat", "stack")
-def _join(t: Translator, node: fx.Node) -> Value:
+def _join(t: Translation, node: fx.Node) -> Value:
     parts, dtype = node.args[0], node.meta["val"].dtype
     axis = int(str(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)))
     names = [t.full(part, dtype) for part in parts]  # type: ignore[union-attr]
@@ -185,7 +175,7 @@ def _join(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("split", "chunk", "split_with_sizes", "unbind")
-def _split(t: Translator, node: fx.Node) -> list[Value]:
+def _split(t: Translation, node: fx.Node) -> list[Value]:
     """Split a tensor along an axis of fixed size; the pieces are read by `getitem`."""
     source, pieces = _source(node), node.meta["val"]
     place = node.args[1] if operation(node) == "unbind" else (node.args[2] if len(node.args) > 2 else 0)
@@ -202,14 +192,14 @@ def _split(t: Translator, node: fx.Node) -> list[Value]:
 
 
 @translates("getitem")
-def _getitem(t: Translator, node: fx.Node) -> Value:
+def _getitem(t: Translation, node: fx.Node) -> Value:
     pieces = t.values[_source(node)]
     assert isinstance(pieces, list)
     return pieces[int(str(node.args[1]))]
 
 
 @translates("pad", "constant_pad_nd")
-def _pad(t: Translator, node: fx.Node) -> Value:
+def _pad(t: Translation, node: fx.Node) -> Value:
     """torch counts pads from the last axis, (before, after) each; ONNX wants all befores, then all afters."""
     pads = [int(str(p)) for p in node.args[1]]  # type: ignore[union-attr]
     mode = node.args[2] if len(node.args) > 2 and isinstance(node.args[2], str) else "constant"
@@ -226,7 +216,7 @@ def _pad(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("sym_size")
-def _sym_size(t: Translator, node: fx.Node) -> Value:
+def _sym_size(t: Translation, node: fx.Node) -> Value:
     symbol = str(node.meta["val"])
     if symbol in (t.batch, t.length):
         return Value(name=t.size(node))
@@ -235,12 +225,12 @@ def _sym_size(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("item")
-def _item(t: Translator, node: fx.Node) -> Value:
+def _item(t: Translation, node: fx.Node) -> Value:
     return Value(name=t.once("Reshape", t.full(_source(node)), t.graph.constant([1], np.int64)))
 
 
 @translates("scalar_tensor")
-def _scalar_tensor(t: Translator, node: fx.Node) -> Value:
+def _scalar_tensor(t: Translation, node: fx.Node) -> Value:
     dtype: torch.dtype = node.meta["val"].dtype
     value = node.args[0]
     if isinstance(value, fx.Node) and not isinstance(value.meta["val"], Tensor):

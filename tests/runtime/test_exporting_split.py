@@ -15,11 +15,11 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def test_a_split_model_exports_with_its_gathers(tmp_path: Path) -> None:
-    from octavo.runtime.export import export_onnx
+    from octavo.runtime.exporting import export
 
     _, encoder = captured("bert", "encoder")
     split = split_groups(quantize(encoder, octavo.recipe("w8a8-peg6"), [batch((2, 9))]))
-    session = onnxruntime.InferenceSession(export_onnx(split, tmp_path / "split.onnx"))
+    session = onnxruntime.InferenceSession(export(split, tmp_path / "split.onnx"))
     data = batch((3, 7), seed=2)
     given = {i.name: data.get(i.name, 0 * data["input_ids"]).numpy() for i in session.get_inputs()}
     np.testing.assert_allclose(
@@ -28,9 +28,9 @@ def test_a_split_model_exports_with_its_gathers(tmp_path: Path) -> None:
 
 
 def test_integer_functions_are_refused(tmp_path: Path) -> None:
-    from octavo.runtime.export import export_onnx
+    from octavo.runtime.exporting import export
 
     _, encoder = captured("bert")
     model = quantize(encoder, octavo.recipe("ibert"), [batch((2, 9))])
     with pytest.raises(ModelError, match=r"is an IntegerLayerNorm, which has no ONNX translation"):
-        export_onnx(model, tmp_path / "ibert.onnx")
+        export(model, tmp_path / "ibert.onnx")

@@ -1,4 +1,4 @@
-"""From a captured graph to ONNX, node by node.
+"""A translation under way: the ONNX graph being written and the value of every node of the captured graph.
 
 One thing is decided here rather than in the operations: a hidden state (batch, length, width) travels *flat*,
 as (batch · length, width), wherever only its rows matter, because runtimes have integer kernels with bias for
@@ -8,8 +8,9 @@ those of stacks it fuses into a kernel that takes ten times as long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from torch import Tensor, fx, nn
 
 from octavo.errors import ModelError
 from octavo.graph.quantizers.quantizer import Quantizer
-from octavo.graph.sites.flow import operation
-from octavo.runtime.onnx_graph import OnnxGraph
+from octavo.runtime.translate.onnx_graph import OnnxGraph
+from octavo.runtime.translate.options import Options
 
 ONNX_TYPES = {
     torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int16: 5, torch.int32: 6, torch.int64: 7,
@@ -41,66 +42,46 @@ class Value:
     flat: bool = False
 
 
-class Translator:
-    """Walks a graph and keeps the ONNX value of every node."""
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
-    def __init__(self, module: fx.GraphModule, graph: OnnxGraph) -> None:
+
+class Translation:
+    """What has been written so far, and how operations read and add to it.
+
+    Arguments:
+        module: the captured graph.
+        graph: the ONNX graph to write.
+        options: what the backend asks for.
+        factors: constants to be folded into the dequantization or the weight's scale of a node.
+        replaced: multiplications that were folded away, each with the node that stands for it.
+    """
+
+    def __init__(
+        self,
+        module: fx.GraphModule,
+        graph: OnnxGraph,
+        options: Options | None = None,
+        *,
+        factors: Mapping[fx.Node, float] = _NOTHING,
+        replaced: Mapping[fx.Node, fx.Node] = _NOTHING,
+    ) -> None:
         self.module = module
         self.graph = graph
+        self.options = options or Options()
+        self.factors = factors
+        self.replaced = replaced
         self.values: dict[fx.Node, Value | list[Value]] = {}
         self.weights: dict[fx.Node, Quantizer] = {}  # quantizers of weights, written where they are read
-        self.factors: dict[fx.Node, float] = {}  # constants folded into a dequantization or a weight's scale
-        self.replaced: dict[fx.Node, fx.Node] = {}  # multiplications that were folded away
-        self.flattens = True
-        self.fuses = False  # linear layers as one operator of ONNX Runtime
-        self.left_out: frozenset[str] = frozenset()  # roles whose quantizers are not written
         self.stored: dict[str, str] = {}  # initializers of integer weights by site
+        self._deferred: dict[fx.Node, Callable[[], str]] = {}
         self._cache: dict[tuple[str, ...], str] = {}
         first = next(node for node in module.graph.nodes if node.op == "placeholder")
         self.first = str(first.target)
         self.batch, self.length = (str(size) for size in first.meta["val"].shape)
 
-    def run(self, known: dict[fx.Node, Value]) -> list[str]:
-        """Write every node; the results in order. `known` are nodes that were written by other means."""
-        from octavo.runtime.operations import TABLE
-
-        self.values |= known
-        for node in self.module.graph.nodes:
-            if node in self.values or node.op in ("get_attr", "output"):
-                continue
-            if node.op == "placeholder":
-                self.values[node] = Value(name=str(node.target))
-            elif node.op == "call_module":
-                self._module(node)
-            elif node in self.replaced:
-                self.values[node] = self.values[self.replaced[node]]
-            elif operation(node) not in TABLE:
-                raise ModelError(
-                    f"the operation {node.target} has no ONNX translation here; export is not possible"
-                )
-            else:
-                self.values[node] = TABLE[operation(node)](self, node)
-        output = next(node for node in reversed(self.module.graph.nodes) if node.op == "output")
-        return [self.full(result) for result in output.args[0]]
-
-    def _module(self, node: fx.Node) -> None:
-        module = self.module.get_submodule(str(node.target))
-        source = node.all_input_nodes[0]
-        if isinstance(module, nn.Dropout) or (
-            isinstance(module, Quantizer) and module.site.role in self.left_out
-        ):
-            self.values[node] = self.value(source)
-        elif not isinstance(module, Quantizer):
-            raise ModelError(
-                f"{node.name} is an {type(module).__name__}, which has no ONNX translation; "
-                "export a model of a recipe without integer functions"
-            )
-        elif module.site.kind == "weight":
-            self.weights[node] = module
-        else:
-            from octavo.runtime.grids import quantize_activation
-
-            self.values[node] = quantize_activation(self, source, module, self.factors.get(node, 1.0))
+    def defer(self, node: fx.Node, write: Callable[[], str]) -> None:
+        """Have a node written when an operation first reads it, by a function that returns its name."""
+        self._deferred[node] = write
 
     # -- reading values --------------------------------------------------------------------------------------
 
@@ -145,7 +126,7 @@ class Translator:
 
     def is_hidden_state(self, node: Any) -> bool:
         """Whether a node is (batch, length, width) with a fixed width, so that it can travel flat."""
-        value = node.meta.get("val") if isinstance(node, fx.Node) and self.flattens else None
+        value = node.meta.get("val") if isinstance(node, fx.Node) and self.options.flattens else None
         if not isinstance(value, Tensor) or value.dim() != 3 or not isinstance(value.shape[2], int):
             return False
         return (str(value.shape[0]), str(value.shape[1])) == (self.batch, self.length)
@@ -165,10 +146,8 @@ class Translator:
         return found if isinstance(found, Tensor) else None
 
     def _parameter(self, node: fx.Node) -> str:
-        if node in self.weights:
-            from octavo.runtime.weights import dequantized_weight
-
-            return dequantized_weight(self, node)
+        if node in self._deferred:
+            return self._deferred[node]()
         assert node.op == "get_attr", node
         tensor = self.tensor(node)
         assert tensor is not None

@@ -10,7 +10,7 @@ import transformers
 
 import octavo
 from octavo.graph.capture.source import make_encoder
-from octavo.runtime.export import onnx_model
+from octavo.runtime.backends.onnxruntime import ONNXRUNTIME
 
 SIZES = {
     "hidden_size": 32,
@@ -59,7 +59,7 @@ def test_an_encoder_of_any_family_exports(family: str, recipe: str | None) -> No
     mask = torch.ones_like(ids)
     mask[0, 6:] = 0
     batch = {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
-    session = onnxruntime.InferenceSession(onnx_model(encoder).SerializeToString())
+    session = onnxruntime.InferenceSession(ONNXRUNTIME.onnx_model(encoder).SerializeToString())
     found = session.run(None, {name: batch[name].numpy() for name in encoder.inputs})[0]
     expected = encoder({name: batch[name] for name in encoder.inputs})["last_hidden_state"].numpy()
     kept = mask.bool().numpy()

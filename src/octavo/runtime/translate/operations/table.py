@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from torch import fx
 
-if TYPE_CHECKING:
-    from octavo.runtime.translate import Translator, Value
+from octavo.runtime.translate.context import Translation, Value
 
-    Translation = Callable[[Translator, fx.Node], "Value | list[Value]"]
+Write = Callable[[Translation, fx.Node], Value | list[Value]]
 
-TABLE: dict[str, Translation] = {}
+TABLE: dict[str, Write] = {}
 """Bare name of an operation, as `operation` of a captured graph gives it, and the function that writes it."""
 
 
-def translates(*names: str) -> Callable[[Translation], Translation]:
+def translates(*names: str) -> Callable[[Write], Write]:
     """Register a function as the translation of the operations called `names`."""
 
-    def register(function: Translation) -> Translation:
+    def register(function: Write) -> Write:
         for name in names:
+            assert name not in TABLE, f"{name} has two translations: {TABLE[name]} and {function}"
             TABLE[name] = function
         return function
 

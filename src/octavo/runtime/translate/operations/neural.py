@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import fx
 
-from octavo.runtime.operations.table import translates
-from octavo.runtime.translate import Translator, Value
-from octavo.runtime.weights import gather_rows, linear_layer
+from octavo.runtime.translate.context import Translation, Value
+from octavo.runtime.translate.operations.table import translates
+from octavo.runtime.translate.weights import gather_rows, linear_layer
 
 
 def _node(value: Any) -> fx.Node:
@@ -19,7 +19,7 @@ def _node(value: Any) -> fx.Node:
 
 
 @translates("linear")
-def _linear(t: Translator, node: fx.Node) -> Value:
+def _linear(t: Translation, node: fx.Node) -> Value:
     """x Wᵀ + b on rows."""
     source, weight = _node(node.args[0]), _node(node.args[1])
     bias = node.args[2] if len(node.args) > 2 else None
@@ -27,17 +27,17 @@ def _linear(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("matmul", "bmm", "mm")
-def _matmul(t: Translator, node: fx.Node) -> Value:
+def _matmul(t: Translation, node: fx.Node) -> Value:
     return Value(name=t.graph.add("MatMul", t.full(node.args[0]), t.full(node.args[1]), name=node.name))
 
 
 @translates("embedding")
-def _embedding(t: Translator, node: fx.Node) -> Value:
+def _embedding(t: Translation, node: fx.Node) -> Value:
     return Value(name=gather_rows(t, _node(node.args[0]), t.full(node.args[1], torch.int64), node.name))
 
 
 @translates("layer_norm")
-def _layer_norm(t: Translator, node: fx.Node) -> Value:
+def _layer_norm(t: Translation, node: fx.Node) -> Value:
     source, shape = _node(node.args[0]), list(node.args[1])  # type: ignore[arg-type]
     given: list[Any] = [*node.args[2:5], *(None, None, 1e-5)[len(node.args) - 2 :]]
     weight, bias, epsilon = given[:3]
@@ -52,14 +52,14 @@ def _layer_norm(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("softmax")
-def _softmax(t: Translator, node: fx.Node) -> Value:
+def _softmax(t: Translation, node: fx.Node) -> Value:
     return Value(
         name=t.graph.add("Softmax", t.full(node.args[0]), name=node.name, axis=int(str(node.args[1])))
     )
 
 
 @translates("conv1d")
-def _conv1d(t: Translator, node: fx.Node) -> Value:
+def _conv1d(t: Translation, node: fx.Node) -> Value:
     """A convolution; SqueezeBERT's linear layers are grouped ones of width 1."""
     arguments = (*node.args, *(None, [1], [0], [1], 1)[len(node.args) - 2 :])
     source, weight, bias, stride, padding, dilation, groups = arguments

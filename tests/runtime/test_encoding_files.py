@@ -8,7 +8,7 @@ import torch
 
 from octavo.errors import OutputError
 from octavo.graph import QuantizedEncoder
-from octavo.runtime.encodings import encodings, write_encodings
+from octavo.runtime.encoding_files import encodings, write_encodings
 
 
 def test_weights_are_what_their_encodings_say(tiny_int8: QuantizedEncoder) -> None:

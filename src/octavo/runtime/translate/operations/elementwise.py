@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from octavo.runtime.operations.table import TABLE, translates
-from octavo.runtime.translate import ONNX_TYPES, Translator, Value
+from octavo.graph.sites.flow import operation
+from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
+from octavo.runtime.translate.operations.table import translates
 
 _UNARY = {
     "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log",
@@ -30,7 +31,7 @@ _LOGIC = {"__and__": "And", "__or__": "Or", "logical_and": "And", "logical_or": 
 
 
 def operands(
-    t: Translator, node: fx.Node, arguments: list[Any], dtype: torch.dtype
+    t: Translation, node: fx.Node, arguments: list[Any], dtype: torch.dtype
 ) -> tuple[list[str], bool]:
     """The operands of an elementwise operation as names, and whether they are flat.
 
@@ -48,50 +49,43 @@ def operands(
     return [t.rows(a) if a in tensors else t.full(a, dtype) for a in arguments], True
 
 
-def _unary(t: Translator, node: fx.Node) -> Value:
+@translates(*_UNARY)
+def _unary(t: Translation, node: fx.Node) -> Value:
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
-    return Value(name=t.graph.add(_UNARY[_bare(node)], *names, name=node.name), flat=flat)
+    return Value(name=t.graph.add(_UNARY[operation(node)], *names, name=node.name), flat=flat)
 
 
-def _binary(t: Translator, node: fx.Node) -> Value:
+@translates(*_BINARY)
+def _binary(t: Translation, node: fx.Node) -> Value:
     if not isinstance(node.meta["val"], Tensor):
-        return _size_arithmetic(t, node, _BINARY[_bare(node)])
+        return _size_arithmetic(t, node, _BINARY[operation(node)])
     names, flat = operands(t, node, list(node.args[:2]), node.meta["val"].dtype)
-    return Value(name=t.graph.add(_BINARY[_bare(node)], *names, name=node.name), flat=flat)
+    return Value(name=t.graph.add(_BINARY[operation(node)], *names, name=node.name), flat=flat)
 
 
-def _bare(node: fx.Node) -> str:
-    from octavo.graph.sites.flow import operation
-
-    return operation(node)
-
-
-TABLE |= dict.fromkeys(_UNARY, _unary) | dict.fromkeys(_BINARY, _binary)
-
-
-def _size_arithmetic(t: Translator, node: fx.Node, name: str) -> Value:
+def _size_arithmetic(t: Translation, node: fx.Node, name: str) -> Value:
     return Value(name=t.once(name, *(t.size(a) for a in node.args)))
 
 
 @translates("sym_min")
-def _sym_min(t: Translator, node: fx.Node) -> Value:
+def _sym_min(t: Translation, node: fx.Node) -> Value:
     return _size_arithmetic(t, node, "Min")
 
 
 @translates("sym_max")
-def _sym_max(t: Translator, node: fx.Node) -> Value:
+def _sym_max(t: Translation, node: fx.Node) -> Value:
     return _size_arithmetic(t, node, "Max")
 
 
 @translates("floordiv")
-def _floordiv(t: Translator, node: fx.Node) -> Value:
+def _floordiv(t: Translation, node: fx.Node) -> Value:
     return _size_arithmetic(t, node, "Div")
 
 
 @translates("add", "sub", "rsub")
-def _sum(t: Translator, node: fx.Node) -> Value:
+def _sum(t: Translation, node: fx.Node) -> Value:
     """a ± alpha · b; sums of sizes as well."""
-    name = _bare(node)
+    name = operation(node)
     sign = "Add" if name == "add" else "Sub"
     if node.target in (operator.add, operator.sub):
         return _size_arithmetic(t, node, sign)
@@ -105,7 +99,7 @@ def _sum(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("gelu")
-def _gelu(t: Translator, node: fx.Node) -> Value:
+def _gelu(t: Translation, node: fx.Node) -> Value:
     """GELU, exact or by tanh; before opset 20, which brought it, written out: x · ½(1 + erf(x/√2))."""
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
     approximate = str(node.kwargs.get("approximate", "none"))
@@ -114,7 +108,7 @@ def _gelu(t: Translator, node: fx.Node) -> Value:
     return Value(name=_gelu_written_out(t, names[0], approximate), flat=flat)
 
 
-def _gelu_written_out(t: Translator, x: str, approximate: str) -> str:
+def _gelu_written_out(t: Translation, x: str, approximate: str) -> str:
     def number(value: float) -> str:
         return t.full(value, torch.float32)
 
@@ -129,7 +123,7 @@ def _gelu_written_out(t: Translator, x: str, approximate: str) -> str:
 
 
 @translates("silu")
-def _silu(t: Translator, node: fx.Node) -> Value:
+def _silu(t: Translation, node: fx.Node) -> Value:
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
     return Value(
         name=t.graph.add("Mul", names[0], t.graph.add("Sigmoid", names[0]), name=node.name), flat=flat
@@ -137,35 +131,36 @@ def _silu(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("rsqrt", "reciprocal")
-def _rsqrt(t: Translator, node: fx.Node) -> Value:
+def _rsqrt(t: Translation, node: fx.Node) -> Value:
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
-    inner = t.graph.add("Sqrt", *names) if _bare(node) == "rsqrt" else names[0]
+    inner = t.graph.add("Sqrt", *names) if operation(node) == "rsqrt" else names[0]
     return Value(name=t.graph.add("Reciprocal", inner, name=node.name), flat=flat)
 
 
 @translates("clamp", "clamp_min", "clamp_max")
-def _clamp(t: Translator, node: fx.Node) -> Value:
+def _clamp(t: Translation, node: fx.Node) -> Value:
     dtype = node.meta["val"].dtype
     low = node.args[1] if len(node.args) > 1 else node.kwargs.get("min")
     high = node.args[2] if len(node.args) > 2 else node.kwargs.get("max")
-    if _bare(node) == "clamp_max":
+    if operation(node) == "clamp_max":
         low, high = None, low
     name = t.full(node.args[0], dtype)
-    for bound, operation in ((low, "Max"), (high, "Min")):
+    for bound, operator_name in ((low, "Max"), (high, "Min")):
         if bound is not None:  # a bound may be a size, which Clip would want as a scalar
-            name = t.graph.add(operation, name, t.full(bound, dtype))
+            name = t.graph.add(operator_name, name, t.full(bound, dtype))
     return Value(name=name)
 
 
 # -- truth values --------------------------------------------------------------------------------------------
 
 
-def _comparison(t: Translator, node: fx.Node) -> Value:
+@translates(*_COMPARISONS, "ne")
+def _comparison(t: Translation, node: fx.Node) -> Value:
     dtype = _common(node.args[:2])
     names = [t.full(a, dtype) for a in node.args[:2]]
-    if _bare(node) == "ne":
+    if operation(node) == "ne":
         return Value(name=t.graph.add("Not", t.graph.add("Equal", *names), name=node.name))
-    return Value(name=t.graph.add(_COMPARISONS[_bare(node)], *names, name=node.name))
+    return Value(name=t.graph.add(_COMPARISONS[operation(node)], *names, name=node.name))
 
 
 def _common(arguments: Any) -> torch.dtype:
@@ -176,28 +171,26 @@ def _common(arguments: Any) -> torch.dtype:
     return torch.int64 if dtype == torch.bool else dtype
 
 
-def _logic(t: Translator, node: fx.Node) -> Value:
+@translates(*_LOGIC)
+def _logic(t: Translation, node: fx.Node) -> Value:
     names = [t.full(a, torch.bool) for a in node.args[:2]]
-    return Value(name=t.graph.add(_LOGIC[_bare(node)], *names, name=node.name))
-
-
-TABLE |= dict.fromkeys((*_COMPARISONS, "ne"), _comparison) | dict.fromkeys(_LOGIC, _logic)
+    return Value(name=t.graph.add(_LOGIC[operation(node)], *names, name=node.name))
 
 
 @translates("bitwise_not", "logical_not")
-def _not(t: Translator, node: fx.Node) -> Value:
+def _not(t: Translation, node: fx.Node) -> Value:
     return Value(name=t.graph.add("Not", t.full(node.args[0], torch.bool), name=node.name))
 
 
 @translates("where")
-def _where(t: Translator, node: fx.Node) -> Value:
+def _where(t: Translation, node: fx.Node) -> Value:
     dtype = node.meta["val"].dtype
     names = [t.full(node.args[0], torch.bool), *(t.full(a, dtype) for a in node.args[1:3])]
     return Value(name=t.graph.add("Where", *names, name=node.name))
 
 
 @translates("masked_fill")
-def _masked_fill(t: Translator, node: fx.Node) -> Value:
+def _masked_fill(t: Translation, node: fx.Node) -> Value:
     dtype = node.meta["val"].dtype
     names = [t.full(node.args[1], torch.bool), t.full(node.args[2], dtype), t.full(node.args[0], dtype)]
     return Value(name=t.graph.add("Where", *names, name=node.name))
@@ -207,7 +200,7 @@ def _masked_fill(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("to", "_to_copy", "type_as", "float", "bool", "long")
-def _to(t: Translator, node: fx.Node) -> Value:
+def _to(t: Translation, node: fx.Node) -> Value:
     source, dtype = node.args[0], node.meta["val"].dtype
     assert isinstance(source, fx.Node)
     if source.meta["val"].dtype == dtype:
@@ -216,7 +209,7 @@ def _to(t: Translator, node: fx.Node) -> Value:
 
 
 @translates("contiguous", "clone", "alias", "detach", "lift_fresh_copy", "dropout")
-def _same(t: Translator, node: fx.Node) -> Value:
+def _same(t: Translation, node: fx.Node) -> Value:
     source = node.args[0]
     assert isinstance(source, fx.Node)
     return t.value(source)

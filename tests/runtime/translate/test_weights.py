@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from octavo.runtime.onnx_graph import OnnxGraph
-from octavo.runtime.weights import _pack_columns
+from octavo.runtime.translate.onnx_graph import OnnxGraph
+from octavo.runtime.translate.weights import _pack_columns
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

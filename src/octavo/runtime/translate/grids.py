@@ -9,17 +9,14 @@ from torch import fx
 
 from octavo.errors import CalibrationError, SpecError
 from octavo.graph.quantizers.quantizer import Quantizer, State
-from octavo.runtime.translate import Translator, Value
+from octavo.runtime.translate.context import Translation, Value
+from octavo.runtime.translate.options import INTEGERS
 
 SHORT_INTEGERS = 21
 """The operator set that brought 16-bit and 4-bit integers to QuantizeLinear and DequantizeLinear."""
 
 
-INTEGERS = ".q"
-"""What the name of a site's integers ends in."""
-
-
-def quantize_activation(t: Translator, node: fx.Node, quantizer: Quantizer, factor: float) -> Value:
+def quantize_activation(t: Translation, node: fx.Node, quantizer: Quantizer, factor: float) -> Value:
     """A tensor put on its grid: QuantizeLinear (eq. 1) and DequantizeLinear (eq. 2), side by side."""
     value = t.value(node)
     if t.is_hidden_state(node):

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from octavo.runtime.translate import Translator, Value
+from octavo.runtime.translate.context import Translation, Value
 
 _SHAPES = ((1, 4), (3, 7), (2, 9))
 
 
-def light_masks(t: Translator) -> dict[fx.Node, Value]:
+def light_masks(t: Translation) -> dict[fx.Node, Value]:
     """The nodes that end a mask's computation, each written as a light mask if it equals one."""
     module = t.module
     masks = [n for n in module.graph.nodes if n.op == "placeholder" and n.target == "attention_mask"]
@@ -113,7 +113,7 @@ def _ancestors(node: fx.Node) -> set[fx.Node]:
     return found
 
 
-def _write(t: Translator, node: fx.Node, keep: Any, fill: Any) -> Value:
+def _write(t: Translation, node: fx.Node, keep: Any, fill: Any) -> Value:
     axes = t.graph.constant([1, 2], np.int64)
     mask = t.once("Cast", t.once("Unsqueeze", "attention_mask", axes), to=9)
     if node.meta["val"].dtype == torch.bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,19 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import DataError, ModelError
-from octavo.runtime.artifacts import Artifact, open_artifact
+from octavo.progress import Progress, silent
+from octavo.runtime.artifacts import Artifact, open_artifacts
+from octavo.runtime.backends import DEFAULT
+from octavo.runtime.backends.runner import Arrays
 from octavo.runtime.footprint import peak_memory
 from octavo.runtime.quality import Quality, measure_quality
 from octavo.versions import versions
 
-Progress = Callable[[int, int], None]
 SHAPES = ((1, 32), (1, 128), (32, 32), (32, 128))
 """(batch, length) of what is timed."""
 
 _SECONDS = 2.0  # about how long each artifact runs at each shape, so that short runs are repeated more often
 _FEWEST, _MOST = 5, 15
 _TURN, _CALLS = 0.05, 20  # seconds of a turn: short runs are repeated within it, as they are in use
-_PAUSE = 0.25  # seconds before a turn: the threads of the runtime before it spin for a while
+_PAUSE = 0.25  # seconds before a turn: the threads of the backend before it spin for a while
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +46,14 @@ class Row:
 
     name: str
     kind: str
-    runtime: str
+    backend: str
     megabytes: float | None
     peak_megabytes: float | None
     timings: tuple[Timing, ...]
     quality: Quality | None
 
     def at(self, batch: int, length: int) -> Timing:
-        """The timing of one shape."""
+        """Return the timing of one shape."""
         return next(timing for timing in self.timings if (timing.batch, timing.length) == (batch, length))
 
 
@@ -64,26 +66,26 @@ class Benchmark:
     texts: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the benchmark for JSON."""
         return asdict(self) | {"versions": versions()}
 
 
 def bench(
     models: Sequence[str],
     *,
-    runtimes: Sequence[str] = ("onnxruntime",),
+    backends: Sequence[str] = (DEFAULT,),
     shapes: Sequence[tuple[int, int]] = SHAPES,
     texts: Sequence[str] = (),
     threads: int = 2,
     seconds: float = _SECONDS,
     memory: bool = True,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Benchmark:
     """Measure artifacts against each other, taking turns so that a busy machine slows all of them alike.
 
     Arguments:
-        models: models as `octavo.load` takes them (a folder Octavo saved is *simulated*), or ONNX files.
-        runtimes: what each ONNX file is run in, unless its name ends in `@onnxruntime` or `@openvino`.
+        models: models as `octavo.load` takes them (a folder Octavo saved is *simulated*), or files.
+        backends: what each file is run in, unless it is given as `FILE@openvino`.
         texts: to compare outputs with those of the first artifact; without them fidelity is left out.
         threads: cores to use.
         memory: also run each artifact once in a process of its own and record its peak memory.
@@ -97,27 +99,22 @@ def bench(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        artifacts = [artifact for given in models for artifact in _opened(given, runtimes, threads)]
-        timings = _time_all([artifact.run for artifact in artifacts], shapes, seconds, progress)
+        artifacts = [artifact for given in models for artifact in open_artifacts(given, backends, threads)]
+        timings = _time_all(artifacts, shapes, seconds, progress)
         qualities = measure_quality(artifacts, texts) if texts else [None] * len(artifacts)
     finally:
         torch.set_num_threads(before)
-    peaks = [_peak(artifact, models, shapes, threads) if memory else None for artifact in artifacts]
+    largest = max(shapes)
+    peaks = [peak_memory(a.source, a.backend, largest, threads) if memory else None for a in artifacts]
     rows = tuple(map(_row, artifacts, peaks, timings, qualities))
     return Benchmark(rows=rows, threads=threads, texts=len(texts))
-
-
-def _opened(given: str, runtimes: Sequence[str], threads: int) -> list[Artifact]:
-    if not given.endswith(".onnx"):
-        return [open_artifact(given, None, threads)]
-    return [open_artifact(given, runtime, threads) for runtime in runtimes]
 
 
 def _row(artifact: Artifact, peak: float | None, timings: list[Timing], quality: Quality | None) -> Row:
     return Row(
         name=artifact.name,
         kind=artifact.kind,
-        runtime=artifact.runtime,
+        backend=artifact.backend,
         megabytes=None if artifact.size is None else artifact.size / 1e6,
         peak_megabytes=peak,
         timings=tuple(timings),
@@ -125,57 +122,39 @@ def _row(artifact: Artifact, peak: float | None, timings: list[Timing], quality:
     )
 
 
-def _peak(
-    artifact: Artifact, models: Sequence[str], shapes: Sequence[tuple[int, int]], threads: int
-) -> float | None:
-    given = next(
-        m
-        for m in models
-        if artifact.name == m or artifact.name.startswith(m.rpartition("/")[2].split("@")[0])
-    )
-    path = given.split("@")[0] if ".onnx" in given else given
-    return peak_memory(path, artifact.runtime, max(shapes), threads)
-
-
 # -- time ----------------------------------------------------------------------------------------------------
 
 
 def _time_all(
-    runs: Sequence[Callable[..., Any]],
-    shapes: Sequence[tuple[int, int]],
-    seconds: float,
-    progress: Progress | None,
+    artifacts: Sequence[Artifact], shapes: Sequence[tuple[int, int]], seconds: float, progress: Progress
 ) -> list[list[Timing]]:
-    """Timings of every run at every shape; runs take turns within a shape."""
-    found: list[list[Timing]] = [[] for _ in runs]
-    for done, (batch, length) in enumerate(shapes):
-        feed = sample(batch, length)
-        paces = [max(min(_once(run, feed) for _ in range(3)), 1e-6) for run in runs]
+    """Time every artifact at every shape; artifacts take turns within a shape."""
+    timings: list[list[Timing]] = [[] for _ in artifacts]
+    for done, (batch, length) in enumerate(shapes, start=1):
+        tokens = sample(batch, length)
+        paces = [max(min(_once(artifact, tokens) for _ in range(3)), 1e-6) for artifact in artifacts]
         calls = [int(min(max(_TURN / pace, 1), _CALLS)) for pace in paces]
         longest = max(pace * count for pace, count in zip(paces, calls, strict=True))
         repeats = int(min(max(seconds / longest, _FEWEST), _MOST))
         times = np.array(
-            [[_turn(*each, feed) for each in zip(runs, calls, strict=True)] for _ in range(repeats)]
+            [[_turn(*each, tokens) for each in zip(artifacts, calls, strict=True)] for _ in range(repeats)]
         )
-        for place, column in enumerate(times.T):
-            found[place].append(_timing(batch, length, column))
-        if progress is not None:
-            progress(done + 1, len(shapes))
-    return found
+        for index, column in enumerate(times.T):
+            timings[index].append(_timing(batch, length, column))
+        progress(done, len(shapes))
+    return timings
 
 
-def _turn(run: Callable[..., Any], calls: int, feed: dict[str, NDArray[Any]]) -> float:
-    """The median of some runs in a row, short ones after one that finds caches and threads again."""
+def _turn(artifact: Artifact, calls: int, tokens: Arrays) -> float:
+    """Return the median of some runs in a row, short ones after one that finds caches and threads again."""
     time.sleep(_PAUSE)
     if calls > 1:
-        run(feed)
-    return float(np.median([_once(run, feed) for _ in range(calls)]))
+        artifact.run(tokens)
+    return float(np.median([_once(artifact, tokens) for _ in range(calls)]))
 
 
-def _once(run: Callable[..., Any], feed: dict[str, NDArray[Any]]) -> float:
-    start = time.perf_counter()
-    run(feed)
-    return time.perf_counter() - start
+def _once(artifact: Artifact, tokens: Arrays) -> float:
+    return artifact.time(artifact.run, tokens)
 
 
 def _timing(batch: int, length: int, seconds: NDArray[np.float64]) -> Timing:
@@ -191,6 +170,6 @@ def _timing(batch: int, length: int, seconds: NDArray[np.float64]) -> Timing:
 
 
 def sample(batch: int, length: int) -> dict[str, NDArray[Any]]:
-    """Token ids without padding, small enough for any vocabulary."""
+    """Return token ids without padding, small enough for any vocabulary."""
     ids = np.tile(np.arange(length, dtype=np.int64) % 16 + 4, (batch, 1))
     return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
