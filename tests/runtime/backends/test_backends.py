@@ -68,7 +68,7 @@ def test_a_backend_that_shows_no_integers_says_so(tiny_file: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Saved(Backend):
-    """Runs folders that `model.save` wrote, in torch: a backend that is as far from ONNX as GPU kernels are."""
+    """Runs folders that `model.save` wrote, in torch: as far from ONNX as GPU kernels are."""
 
     def write(self, model: Encoder, path: Path, *, opset: int | None = None, force: bool = False) -> Path:
         if opset is not None:

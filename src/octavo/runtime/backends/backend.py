@@ -142,7 +142,7 @@ class Backend(ABC):
 
 
 def wall_time(run: Runner, batch: Arrays) -> float:
-    """Return the seconds that one run takes, by the clock on the wall."""
+    """Return the seconds that one run takes, by the wall clock."""
     start = time.perf_counter()
     run(batch)
     return time.perf_counter() - start

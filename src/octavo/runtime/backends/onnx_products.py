@@ -23,7 +23,7 @@ def quantized_products(path: Path) -> dict[str, str]:
 
 
 def products_of_bytes(graph: GraphProto, operators: Container[str]) -> dict[str, str]:
-    """Find those nodes among `operators`; their results, each with the weight it reads or ""."""
+    """Return the same for a graph in memory and the products among `operators`."""
     makers = {result: node for node in graph.node for result in node.output}
     stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
     products = {}

@@ -86,15 +86,15 @@ class Translation:
     # -- reading values --------------------------------------------------------------------------------------
 
     def value(self, node: fx.Node) -> Value:
-        """The value of a node as it stands: perhaps flat, perhaps integers."""
+        """Return the value of a node as it stands: perhaps flat, perhaps just dequantized."""
         if node not in self.values:
             self.values[node] = Value(name=self._parameter(node))
-        found = self.values[node]
-        assert isinstance(found, Value), node
-        return found
+        value = self.values[node]
+        assert isinstance(value, Value), node
+        return value
 
     def full(self, node: Any, dtype: torch.dtype | None = None) -> str:
-        """The tensor of an argument in its own shape; numbers become constants of `dtype`."""
+        """Return the tensor of an argument in its own shape; numbers become constants of `dtype`."""
         if not isinstance(node, fx.Node):
             return self.graph.constant(node, _NUMPY_TYPES[dtype or torch.get_default_dtype()])
         if not isinstance(node.meta.get("val"), Tensor) and not isinstance(self.values.get(node), list):
@@ -103,11 +103,11 @@ class Translation:
         return self._cast(value.name, node.meta["val"].dtype, dtype)
 
     def rows(self, node: fx.Node) -> str:
-        """The float tensor of a hidden state as a matrix (rows, width)."""
+        """Return the float tensor of a hidden state as a matrix (rows, width)."""
         return self.flatten(self.value(node), node).name
 
     def flatten(self, value: Value, node: fx.Node) -> Value:
-        """(batch, length, width) as (batch · length, width)."""
+        """Turn (batch, length, width) into (batch · length, width)."""
         if value.flat:
             return value
         width = node.meta["val"].shape[-1]
@@ -118,32 +118,32 @@ class Translation:
         )
 
     def unflatten(self, value: Value, node: fx.Node) -> Value:
-        """The opposite of `flatten`."""
+        """Undo `flatten`."""
         if not value.flat:
             return value
         shape = self.shape([*node.meta["val"].shape])
         return replace(value, flat=False, name=self.once("Reshape", value.name, shape))
 
     def is_hidden_state(self, node: Any) -> bool:
-        """Whether a node is (batch, length, width) with a fixed width, so that it can travel flat."""
+        """Return whether a node is (batch, length, width) with a fixed width, so that it can travel flat."""
         value = node.meta.get("val") if isinstance(node, fx.Node) and self.options.flattens else None
         if not isinstance(value, Tensor) or value.dim() != 3 or not isinstance(value.shape[2], int):
             return False
         return (str(value.shape[0]), str(value.shape[1])) == (self.batch, self.length)
 
     def once(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node, or give the result of the equal node that was added before."""
+        """Add a node, or return the result of the equal node that was added before."""
         key = (operator, *inputs, repr(sorted(attributes.items())))
         if key not in self._cache:
             self._cache[key] = self.graph.add(operator, *inputs, **attributes)
         return self._cache[key]
 
     def tensor(self, node: fx.Node) -> Tensor | None:
-        """The parameter or buffer behind a `get_attr` node."""
-        found: Any = self.module
+        """Return the parameter or buffer behind a `get_attr` node."""
+        value: Any = self.module
         for part in str(node.target).split("."):
-            found = getattr(found, part)
-        return found if isinstance(found, Tensor) else None
+            value = getattr(value, part)
+        return value if isinstance(value, Tensor) else None
 
     def _parameter(self, node: fx.Node) -> str:
         if node in self._deferred:
@@ -159,13 +159,13 @@ class Translation:
             self._cache[key] = store(array, name=str(node.target))
         return self._cache[key]
 
-    def _cast(self, name: str, found: torch.dtype, wanted: torch.dtype | None) -> str:
-        return name if wanted in (None, found) else self.once("Cast", name, to=ONNX_TYPES[wanted])
+    def _cast(self, name: str, dtype: torch.dtype, wanted: torch.dtype | None) -> str:
+        return name if wanted in (None, dtype) else self.once("Cast", name, to=ONNX_TYPES[wanted])
 
     # -- sizes -----------------------------------------------------------------------------------------------
 
     def size(self, size: Any) -> str:
-        """A size as an int64 tensor of one entry: a number, a symbol of export, or a node."""
+        """Return a size as an int64 tensor of one entry: a number, a symbol of export, or a node."""
         if isinstance(size, int):
             return self.graph.constant([size], np.int64)
         symbol = str(size.meta.get("val")) if isinstance(size, fx.Node) else str(size)
@@ -177,7 +177,7 @@ class Translation:
         return self._expression(size)
 
     def shape(self, sizes: Sequence[Any]) -> str:
-        """A shape as one int64 tensor."""
+        """Return a shape as one int64 tensor."""
         if all(isinstance(size, int) for size in sizes):
             return self.graph.constant(list(sizes), np.int64)
         symbols = [str(size.meta.get("val")) if isinstance(size, fx.Node) else str(size) for size in sizes]
@@ -189,7 +189,7 @@ class Translation:
         return self.once("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
 
     def _expression(self, size: Any) -> str:
-        """A symbolic product or sum of batch and length."""
+        """Write a symbolic product or sum of batch and length."""
         import sympy  # type: ignore[import-untyped]
 
         expression = size.node.expr if hasattr(size, "node") else size

@@ -13,7 +13,7 @@ _CARRIERS = CARRIER - {"to", "_to_copy", "type_as", "slice", "select", "split", 
 
 
 def foldable_factors(module: fx.GraphModule) -> tuple[dict[fx.Node, float], dict[fx.Node, fx.Node]]:
-    """Multiplications by a number that can be left out.
+    """Find multiplications by a number that can be left out.
 
     Returns, for each node that takes a factor over (a linear layer, whose weight's scale and bias are
     multiplied, and the quantizers on the way from it, whose scales are), that factor; and for each
@@ -49,14 +49,14 @@ def _constant_factor(node: fx.Node) -> float | None:
 
 
 def _takers(module: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """A linear layer and the quantizers behind it, along a chain in which every value is read once."""
-    found: list[fx.Node] = []
+    """Return a linear layer and the quantizers behind it, along a chain in which every value is read once."""
+    quantizers: list[fx.Node] = []
     while len(node.users) == 1:
         name = operation(node)
         if name == "linear":
-            return [*found, node]
+            return [*quantizers, node]
         if node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), Quantizer):
-            found.append(node)
+            quantizers.append(node)
         elif name not in _CARRIERS | {"matmul", "bmm", "dropout"}:
             return []
         first = node.args[0]

@@ -17,7 +17,7 @@ SHORT_INTEGERS = 21
 
 
 def quantize_activation(t: Translation, node: fx.Node, quantizer: Quantizer, factor: float) -> Value:
-    """A tensor put on its grid: QuantizeLinear (eq. 1) and DequantizeLinear (eq. 2), side by side."""
+    """Put a tensor on its grid: QuantizeLinear (eq. 1) and DequantizeLinear (eq. 2), side by side."""
     value = t.value(node)
     if t.is_hidden_state(node):
         value = t.flatten(value, node)  # a view between the pair would keep runtimes from seeing it
@@ -40,7 +40,7 @@ def quantize_activation(t: Translation, node: fx.Node, quantizer: Quantizer, fac
 
 
 def integer_type(quantizer: Quantizer) -> type[np.integer]:
-    """The smallest whole-byte type that holds a quantizer's grid."""
+    """Return the smallest whole-byte type that holds a quantizer's grid."""
     wide = quantizer.spec.bits > 8
     if quantizer.low < 0:
         return np.int16 if wide else np.int8
@@ -48,29 +48,29 @@ def integer_type(quantizer: Quantizer) -> type[np.integer]:
 
 
 def fills_its_type(quantizer: Quantizer) -> bool:
-    """Whether the grid ends where its integer type ends."""
+    """Return whether the grid ends where its integer type ends."""
     bounds = np.iinfo(integer_type(quantizer))
     return (quantizer.low, quantizer.high) == (bounds.min, bounds.max)
 
 
 def check_quantizers(quantizers: Iterable[Quantizer], opset: int) -> None:
     """Refuse what cannot be written: no static ranges, several scales for one activation, short integers."""
-    found = list(quantizers)
-    check_fixed(found)
-    grouped = [q for q in found if q.site.kind == "activation" and q.scale.numel() > 1]
+    every = list(quantizers)
+    check_fixed(every)
+    grouped = [q for q in every if q.site.kind == "activation" and q.scale.numel() > 1]
     if grouped:
         raise SpecError(
             f"{_named(grouped)} quantized with several scales per tensor, "
             "which integer kernels cannot express; split the groups into per-tensor pieces first "
             "(octavo.split_groups), or use a per-tensor recipe such as int8"
         )
-    columns = [q for q in found if q.site.kind == "weight" and q.axis not in (None, 0)]
+    columns = [q for q in every if q.site.kind == "weight" and q.axis not in (None, 0)]
     if columns:
         raise SpecError(
             f"{_named(columns)} quantized with a scale per column, "
             "which integer kernels cannot express; use per-channel"
         )
-    short = [q for q in found if q.spec.bits > 8 or (q.site.kind == "weight" and q.spec.bits <= 4)]
+    short = [q for q in every if q.spec.bits > 8 or (q.site.kind == "weight" and q.spec.bits <= 4)]
     if short and opset < SHORT_INTEGERS:
         raise SpecError(
             f"{_named(short)} stored in {short[0].spec.bits} bits, "
@@ -80,11 +80,11 @@ def check_quantizers(quantizers: Iterable[Quantizer], opset: int) -> None:
 
 def check_fixed(quantizers: Iterable[Quantizer]) -> None:
     """Refuse quantizers without static ranges."""
-    found = list(quantizers)
-    loose = [q for q in found if q.state is not State.FIX]
+    every = list(quantizers)
+    loose = [q for q in every if q.state is not State.FIX]
     if loose:
         raise CalibrationError(f"{_named(loose)} not fixed; calibrate the model, or load one that was saved")
-    dynamic = [q for q in found if q.spec.dynamic]
+    dynamic = [q for q in every if q.spec.dynamic]
     if dynamic:
         raise SpecError(
             f"{_named(dynamic)} quantized with ranges found at run time, which a file cannot hold; "
@@ -93,7 +93,7 @@ def check_fixed(quantizers: Iterable[Quantizer]) -> None:
 
 
 def _named(quantizers: list[Quantizer]) -> str:
-    """'layers.0.ffn_input, layers.0.ffn_output and 4 more are'."""
+    """Return the start of a sentence: 'layers.0.ffn_input, layers.0.ffn_output and 4 more are'."""
     names = [q.site.name for q in quantizers]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more} {'is' if len(names) == 1 else 'are'}"

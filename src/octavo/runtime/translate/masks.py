@@ -20,7 +20,7 @@ _SHAPES = ((1, 4), (3, 7), (2, 9))
 
 
 def light_masks(t: Translation) -> dict[fx.Node, Value]:
-    """The nodes that end a mask's computation, each written as a light mask if it equals one."""
+    """Return the nodes that end a mask's computation, each written as a light mask if it equals one."""
     module = t.module
     masks = [n for n in module.graph.nodes if n.op == "placeholder" and n.target == "attention_mask"]
     if not masks:
@@ -31,16 +31,16 @@ def light_masks(t: Translation) -> dict[fx.Node, Value]:
         for n in module.graph.nodes
         if n in cone and n is not masks[0] and any(u not in cone for u in n.users)
     ]
-    found: dict[fx.Node, Value] = {}
+    written: dict[fx.Node, Value] = {}
     for node in ends:
         values = _light_values(module, node)
         if values is not None:
-            found[node] = _write(t, node, *values)
-    return found
+            written[node] = _write(t, node, *values)
+    return written
 
 
 def _cone(module: fx.GraphModule, mask: fx.Node) -> set[fx.Node]:
-    """Nodes made from the mask, sizes and constants, and from nothing that comes of tokens or weights."""
+    """Return nodes made from the mask, sizes and constants alone, and from neither tokens nor weights."""
     tainted = {n for n in module.graph.nodes if n.op in ("placeholder", "call_module") and n is not mask}
     cone = {mask}
     for node in module.graph.nodes:
@@ -55,7 +55,7 @@ def _cone(module: fx.GraphModule, mask: fx.Node) -> set[fx.Node]:
 
 
 def _light_values(module: fx.GraphModule, node: fx.Node) -> tuple[Any, Any] | None:
-    """(value of a kept token, value of a masked token) if the node is a padding mask, else None."""
+    """Return what kept and what masked tokens are given if the node is a padding mask, otherwise None."""
     shape = node.meta["val"].shape
     if len(shape) != 4:
         return None
@@ -75,7 +75,7 @@ def _light_values(module: fx.GraphModule, node: fx.Node) -> tuple[Any, Any] | No
 
 
 def _sample_mask(batch: int, length: int) -> Tensor:
-    """Every row keeps its first token; padding on the right, and holes, which a mask may have as well."""
+    """Return a mask with padding on the right and with holes; every row keeps its first token."""
     generator = torch.Generator().manual_seed(batch * 100 + length)
     mask = torch.randint(0, 2, (batch, length), generator=generator)
     mask[0, length // 2 :] = 0
@@ -84,7 +84,7 @@ def _sample_mask(batch: int, length: int) -> Tensor:
 
 
 def _evaluate(module: fx.GraphModule, node: fx.Node, mask: Tensor) -> Tensor:
-    """The value of one node for a mask, all token ids being ones."""
+    """Compute one node for a mask, all token ids being ones."""
     results: dict[fx.Node, Any] = {}
     needed = _ancestors(node)
     for current in module.graph.nodes:
@@ -97,20 +97,20 @@ def _evaluate(module: fx.GraphModule, node: fx.Node, mask: Tensor) -> Tensor:
         else:
             arguments, options = fx.node.map_arg((current.args, current.kwargs), results.__getitem__)
             results[current] = current.target(*arguments, **options)
-    found = results[node]
-    assert isinstance(found, Tensor)
-    return found
+    value = results[node]
+    assert isinstance(value, Tensor)
+    return value
 
 
 def _ancestors(node: fx.Node) -> set[fx.Node]:
-    found: set[fx.Node] = set()
+    ancestors: set[fx.Node] = set()
     stack = [node]
     while stack:
         current = stack.pop()
-        if current not in found:
-            found.add(current)
+        if current not in ancestors:
+            ancestors.add(current)
             stack.extend(current.all_input_nodes)
-    return found
+    return ancestors
 
 
 def _write(t: Translation, node: fx.Node, keep: Any, fill: Any) -> Value:

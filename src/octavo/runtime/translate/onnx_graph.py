@@ -34,7 +34,7 @@ class OnnxGraph:
         )  # inputs and outputs keep their names to themselves
 
     def unique(self, name: str) -> str:
-        """`name`, or `name_1`, `name_2` … if it was given out before."""
+        """Return `name`, or `name_1`, `name_2` … if it was given out before."""
         count = self._names.get(name, 0)
         self._names[name] = count + 1
         return self.unique(f"{name}_{count}") if count else name
@@ -42,32 +42,32 @@ class OnnxGraph:
     def node(
         self, operator: str, inputs: Sequence[str], name: str = "", outputs: int = 1, **attributes: Any
     ) -> list[str]:
-        """Add a node; the names of its results. Empty input names stand for inputs left out."""
+        """Add a node and return the names of its results. Empty input names stand for inputs left out."""
         from onnx import helper
 
         label = self.unique(name or "t")  # names are a tenth of what a small model adds to its weights
-        results = [label] if outputs == 1 else [self.unique(f"{label}.{place}") for place in range(outputs)]
+        results = [label] if outputs == 1 else [self.unique(f"{label}.{index}") for index in range(outputs)]
         made = helper.make_node(operator, list(inputs), results, **attributes)
         self.nodes.append(made)
         self._makers |= dict.fromkeys(results, made)
         return results
 
     def maker(self, name: str) -> NodeProto | None:
-        """The node whose result a name is; None for inputs and initializers."""
+        """Return the node whose result a name is; None for inputs and initializers."""
         return self._makers.get(name)
 
     def bits(self, name: str) -> int:
-        """The width of an integer initializer's numbers."""
+        """Return the width of an integer initializer's numbers."""
         from onnx import helper
 
         return 8 * helper.tensor_dtype_to_np_dtype(self.initializers[name].data_type).itemsize
 
     def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """Add a node with one result; its name."""
+        """Add a node with one result and return its name."""
         return self.node(operator, inputs, name, **attributes)[0]
 
     def constant(self, value: Any, dtype: Any = None, name: str = "constant") -> str:
-        """The name of an initializer that holds `value`."""
+        """Return the name of an initializer that holds `value`."""
         array = np.asarray(value, dtype=dtype)
         key = (array.dtype.str, array.shape, array.tobytes() if array.nbytes <= _SHARED_BYTES else b"")
         if key[2] and key in self._shared:
@@ -110,7 +110,7 @@ class OnnxGraph:
     def model(
         self, inputs: Sequence[Any], outputs: Sequence[Any], name: str, metadata: dict[str, str]
     ) -> ModelProto:
-        """The model with only those nodes and initializers that its outputs need."""
+        """Return the model with only those nodes and initializers that its outputs need."""
         from onnx import helper
 
         nodes = self._needed(value.name for value in outputs)

@@ -18,7 +18,7 @@ ONNX_RUNTIME = "com.microsoft"
 
 
 def integers_of(t: Translation, node: fx.Node) -> tuple[Quantizer, Tensor]:
-    """The quantizer of a weight and its integers, int32, in the weight's own shape."""
+    """Return the quantizer of a weight and its integers, int32, in the weight's own shape."""
     quantizer = t.weights[node]
     # a constant is on the grid already: what AdaRound or training decided about rounding is kept
     value = quantizer.constant if quantizer.constant is not None else t.tensor(node.all_input_nodes[0])
@@ -27,7 +27,7 @@ def integers_of(t: Translation, node: fx.Node) -> tuple[Quantizer, Tensor]:
 
 
 def store(t: Translation, quantizer: Quantizer, integers: NDArray[np.int32]) -> str:
-    """An initializer of 4, 8 or 16 bits; layers that share a weight find it stored already."""
+    """Store an initializer of 4, 8 or 16 bits; layers that share a weight find it stored already."""
     name = quantizer.site.name
     if name not in t.stored:
         if quantizer.spec.bits <= 4:
@@ -44,7 +44,7 @@ def _zero_point(t: Translation, quantizer: Quantizer, values: NDArray[np.int32])
 
 
 def grid_along(quantizer: Quantizer, axis: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Scale and zero-point: scalars, or vectors along the weight's axis."""
+    """Return scale and zero-point: scalars, or vectors along the weight's axis."""
     if quantizer.scale.numel() == 1:
         return quantizer.scale.cpu().numpy().reshape(()), quantizer.zero_point.cpu().numpy().reshape(())
     assert quantizer.axis == axis, (quantizer.site.name, quantizer.axis)
@@ -53,7 +53,7 @@ def grid_along(quantizer: Quantizer, axis: int) -> tuple[NDArray[np.float32], ND
 
 
 def dequantized_weight(t: Translation, node: fx.Node) -> str:
-    """A weight in its own shape, dequantized where it stands: vectors of norms, tables, kernels."""
+    """Write a weight in its own shape, dequantized where it stands: vectors of norms, tables, kernels."""
     quantizer, integers = integers_of(t, node)
     scale, zero_point = grid_along(quantizer, quantizer.axis or 0)
     if _is_packed_table(quantizer):  # a tied decoder reads it whole
@@ -72,7 +72,7 @@ def dequantized_weight(t: Translation, node: fx.Node) -> str:
 def linear_layer(
     t: Translation, node: fx.Node, source: fx.Node, weight: fx.Node, bias: fx.Node | None
 ) -> Value:
-    """x Wᵀ + b, W stored transposed (in, out), the rows of x as a matrix where x is a hidden state."""
+    """Write x Wᵀ + b, W stored transposed (in, out); a hidden state x as the matrix of its rows."""
     flat = t.is_hidden_state(source)
     x = t.rows(source) if flat else t.full(source)
     factor = t.factors.get(node, 1.0)
@@ -97,7 +97,7 @@ def linear_layer(
 
 
 def _matrix(t: Translation, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
-    """Wᵀ (in, out) as floats of the graph, and its scales (scalar or (out,)) if it is stored as integers."""
+    """Return Wᵀ (in, out) in float, and its scales (scalar or (out,)) if it is stored as integers."""
     if weight not in t.weights:
         tensor = t.tensor(weight)
         if tensor is None or len(weight.users) > 1:
@@ -113,14 +113,14 @@ def _matrix(t: Translation, weight: fx.Node, factor: float) -> tuple[str, NDArra
 
 
 def _is_tied(quantizer: Quantizer) -> bool:
-    """Whether a layer reads the token embeddings, which are stored once, as the table."""
+    """Return whether a layer reads the token embeddings, which are stored once, as the table."""
     return quantizer.site.role == "embedding_weight"
 
 
 def _integer_matrix(
     t: Translation, weight: fx.Node, factor: float
 ) -> tuple[str, str, str, NDArray[np.float32]]:
-    """Names of the integers of Wᵀ (in, out), of their scale and zero-point, and the scale itself."""
+    """Return the names of Wᵀ's integers (in, out), their scale and zero-point, and the scale itself."""
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
     scale = (scale * np.float32(factor)).astype(np.float32)
@@ -129,21 +129,21 @@ def _integer_matrix(
 
 
 def _byte_operands(t: Translation, x: str, weight: fx.Node, factor: float) -> list[str] | None:
-    """What MatMulIntegerToFloat reads, if x and W are bytes.
+    """Return what MatMulIntegerToFloat reads, if x and W are bytes.
 
     ONNX Runtime makes QGemm of a Gemm, whose layers take about 1.3 times as long (docs/deploy.md).
     """
     quantizer = t.weights.get(weight)
-    found = _bytes_behind(t, x)
-    if found is None or quantizer is None or _is_tied(quantizer) or not 4 < quantizer.spec.bits <= 8:
+    origin = _bytes_behind(t, x)
+    if origin is None or quantizer is None or _is_tied(quantizer) or not 4 < quantizer.spec.bits <= 8:
         return None
-    integers, step, offset = found
+    integers, step, offset = origin
     matrix, scale, zero_point, _ = _integer_matrix(t, weight, factor)
     return [integers, matrix, step, scale, offset, zero_point]
 
 
 def _bytes_behind(t: Translation, name: str) -> list[str] | None:
-    """Bytes that a tensor was dequantized from, in its own shape, with their scale and zero-point."""
+    """Return the bytes a tensor was dequantized from, in its own shape, with their scale and zero-point."""
     node = t.graph.maker(name)
     if node is not None and node.op_type == "DequantizeLinear":
         source = t.graph.maker(node.input[0])
@@ -151,11 +151,11 @@ def _bytes_behind(t: Translation, name: str) -> list[str] | None:
         return list(node.input) if quantized and t.graph.bits(node.input[2]) == 8 else None
     if node is None or node.op_type not in ("Reshape", "Transpose"):
         return None
-    found = _bytes_behind(t, node.input[0])
-    if found is None:
+    origin = _bytes_behind(t, node.input[0])
+    if origin is None:
         return None
     attributes = {each.name: list(each.ints) for each in node.attribute if each.ints}
-    return [t.once(node.op_type, found[0], *node.input[1:], **attributes), *found[1:]]
+    return [t.once(node.op_type, origin[0], *node.input[1:], **attributes), *origin[1:]]
 
 
 def _bias(
@@ -165,7 +165,7 @@ def _bias(
     scale: NDArray[np.float32] | None,
     name: str,
 ) -> str:
-    """The bias as int32 on the grid of the accumulator, scale of x times scale of W: added for free."""
+    """Write the bias as int32 on the accumulator's grid, scale of x times scale of W: added for free."""
     if step is None or scale is None:
         return t.graph.constant(numbers, np.float32, name)
     grid = np.float32(step) * scale
@@ -187,7 +187,7 @@ def _bias(
 
 
 def gather_rows(t: Translation, weight: fx.Node, indices: str, name: str) -> str:
-    """Rows of a table by index; of an integer table only the rows read are dequantized."""
+    """Read rows of a table by index; of an integer table only the rows read are dequantized."""
     if weight not in t.weights:
         return t.graph.add("Gather", t.full(weight), indices, name=name, axis=0)
     quantizer, integers = integers_of(t, weight)
@@ -222,7 +222,7 @@ def _per_row(t: Translation, array: NDArray[np.float32], indices: str) -> str:
 
 
 def _integer_rows(t: Translation, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
-    """The integers of the rows read, as floats; tables of up to 4 bits are read as bytes and taken apart."""
+    """Read the integers of rows, as floats; tables of up to 4 bits are read as bytes and taken apart."""
     if not _is_packed_table(quantizer):
         table = store(t, quantizer, integers.cpu().numpy())
         return _floats(t, t.graph.add("Gather", table, indices, axis=0))
@@ -235,7 +235,7 @@ def _is_packed_table(quantizer: Quantizer) -> bool:
 
 
 def _packed_table(t: Translation, quantizer: Quantizer, integers: Tensor) -> tuple[str, int]:
-    """A table as bytes, and how many bits a number takes in them."""
+    """Return a table as bytes, and how many bits a number takes in them."""
     bits = 2 if quantizer.spec.bits == 2 else 4
     if integers.shape[1] % (8 // bits):
         bits = 8
@@ -248,23 +248,23 @@ def _packed_table(t: Translation, quantizer: Quantizer, integers: Tensor) -> tup
 
 
 def _unpack(t: Translation, packed: str, bits: int, low: int) -> str:
-    """Bytes (…, n) as the integers in them, floats (…, n · 8 / bits)."""
+    """Turn bytes (…, n) into the integers in them, floats (…, n · 8 / bits)."""
     digits = _digits(t, t.once("Cast", packed, to=ONNX_TYPES[torch.float32]), bits)
     joined = t.once("Concat", *digits, axis=-1) if len(digits) > 1 else digits[0]
     return t.once("Add", joined, t.graph.constant(float(low), np.float32))
 
 
 def _pack_columns(integers: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
-    """(rows, width) as bytes (rows, n), n = width · bits / 8: byte j holds columns j, j + n, j + 2n …"""
+    """Pack (rows, width) into bytes (rows, n), n = width · bits / 8: byte j has columns j, j + n, …"""
     parts = np.split(integers.astype(np.uint8), 8 // bits, axis=1)
     packed = np.zeros_like(parts[0])
-    for place, part in enumerate(parts):
-        packed |= part << (place * bits)
+    for digit, part in enumerate(parts):
+        packed |= part << (digit * bits)
     return packed
 
 
 def _digits(t: Translation, byte: str, bits: int) -> list[str]:
-    """The digits of a byte to base 2**bits, lowest first, by division: not every runtime shifts bytes."""
+    """Return a byte's digits to base 2**bits, lowest first, by division: not every backend shifts bytes."""
     base = t.graph.constant(float(2**bits), np.float32)
     digits = []
     for _ in range(8 // bits - 1):

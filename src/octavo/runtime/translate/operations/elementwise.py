@@ -33,7 +33,7 @@ _LOGIC = {"__and__": "And", "__or__": "Or", "logical_and": "And", "logical_or": 
 def operands(
     t: Translation, node: fx.Node, arguments: list[Any], dtype: torch.dtype
 ) -> tuple[list[str], bool]:
-    """The operands of an elementwise operation as names, and whether they are flat.
+    """Return the operands of an elementwise operation as names, and whether they are flat.
 
     They are flat if one of them travels so and every other one is a number, a vector along the width or flat.
     """
@@ -84,7 +84,7 @@ def _floordiv(t: Translation, node: fx.Node) -> Value:
 
 @translates("add", "sub", "rsub")
 def _sum(t: Translation, node: fx.Node) -> Value:
-    """a ± alpha · b; sums of sizes as well."""
+    """Write a ± alpha · b; sums of sizes as well."""
     name = operation(node)
     sign = "Add" if name == "add" else "Sub"
     if node.target in (operator.add, operator.sub):
@@ -93,14 +93,14 @@ def _sum(t: Translation, node: fx.Node) -> Value:
     names, flat = operands(t, node, arguments, node.meta["val"].dtype)
     alpha = node.kwargs.get("alpha", 1)
     if alpha != 1:
-        place = 0 if name == "rsub" else 1
-        names[place] = t.graph.add("Mul", names[place], t.full(alpha, node.meta["val"].dtype))
+        second = 0 if name == "rsub" else 1
+        names[second] = t.graph.add("Mul", names[second], t.full(alpha, node.meta["val"].dtype))
     return Value(name=t.graph.add(sign, *names, name=node.name), flat=flat)
 
 
 @translates("gelu")
 def _gelu(t: Translation, node: fx.Node) -> Value:
-    """GELU, exact or by tanh; before opset 20, which brought it, written out: x · ½(1 + erf(x/√2))."""
+    """Write GELU, exact or by tanh; before opset 20, which brought it, as x · ½(1 + erf(x/√2))."""
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
     approximate = str(node.kwargs.get("approximate", "none"))
     if t.graph.opset >= 20:
@@ -164,7 +164,7 @@ def _comparison(t: Translation, node: fx.Node) -> Value:
 
 
 def _common(arguments: Any) -> torch.dtype:
-    """The type two operands are compared in."""
+    """Return the type that two operands are compared in."""
     parts: list[Any] = [a.meta["val"] if isinstance(a, fx.Node) else a for a in arguments]
     left, right = (part if isinstance(part, Tensor | int | float) else 0 for part in parts)
     dtype = torch.result_type(left, right)

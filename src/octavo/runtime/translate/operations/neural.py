@@ -20,7 +20,7 @@ def _node(value: Any) -> fx.Node:
 
 @translates("linear")
 def _linear(t: Translation, node: fx.Node) -> Value:
-    """x Wᵀ + b on rows."""
+    """Write x Wᵀ + b on rows."""
     source, weight = _node(node.args[0]), _node(node.args[1])
     bias = node.args[2] if len(node.args) > 2 else None
     return linear_layer(t, node, source, weight, _node(bias) if bias is not None else None)
@@ -60,7 +60,7 @@ def _softmax(t: Translation, node: fx.Node) -> Value:
 
 @translates("conv1d")
 def _conv1d(t: Translation, node: fx.Node) -> Value:
-    """A convolution; SqueezeBERT's linear layers are grouped ones of width 1."""
+    """Write a convolution; SqueezeBERT's linear layers are grouped ones of width 1."""
     arguments = (*node.args, *(None, [1], [0], [1], 1)[len(node.args) - 2 :])
     source, weight, bias, stride, padding, dilation, groups = arguments
     inputs = [t.full(source), t.full(weight), *([t.full(bias)] if bias is not None else [])]

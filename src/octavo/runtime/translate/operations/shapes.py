@@ -33,7 +33,7 @@ def _carry(t: Translation, node: fx.Node, operator: str, *inputs: str, **attribu
 
 @translates("view", "reshape", "_unsafe_view", "flatten", "reshape_as", "unflatten", "view_as")
 def _reshape(t: Translation, node: fx.Node) -> Value:
-    """Reshape, by a constant shape wherever batch and length stay in their places."""
+    """Reshape, by a constant shape wherever batch and length stay where they are."""
     source = _source(node)
     value = t.value(source)
     old, new = list(source.meta["val"].shape), list(node.meta["val"].shape)
@@ -50,7 +50,7 @@ def _reshape(t: Translation, node: fx.Node) -> Value:
 
 
 def _joins_heads(old: Sequence[Any], new: Sequence[Any]) -> bool:
-    """(batch, length, heads, width) -> (batch, length, heads · width): may become flat at once."""
+    """Return whether (batch, length, heads, width) becomes (batch, length, heads · width), flat at once."""
     return (
         len(old) == 4
         and all(isinstance(size, int) for size in old[2:])
@@ -59,16 +59,16 @@ def _joins_heads(old: Sequence[Any], new: Sequence[Any]) -> bool:
 
 
 def _constant_shape(old: Sequence[Any], new: Sequence[Any]) -> list[int] | None:
-    """`new` written with 0 (size of the same axis before) and one -1, or None where that does not suffice."""
-    found = []
-    for place, size in enumerate(new):
+    """Return `new` with 0 (size of the same axis before) and one -1, or None where that does not suffice."""
+    shape = []
+    for axis, size in enumerate(new):
         if isinstance(size, int):
-            found.append(int(size))
-        elif place < len(old) and str(old[place]) == str(size):
-            found.append(0)
+            shape.append(int(size))
+        elif axis < len(old) and str(old[axis]) == str(size):
+            shape.append(0)
         else:
-            found.append(-1)
-    return found if found.count(-1) <= 1 else None
+            shape.append(-1)
+    return shape if shape.count(-1) <= 1 else None
 
 
 @translates("transpose", "t")
@@ -140,7 +140,7 @@ def _slice(t: Translation, node: fx.Node) -> Value:
 
 
 def _counts_up(t: Translation, node: fx.Node, axis: Any, start: Any, end: Any, step: Any) -> bool:
-    """Whether a slice takes 0, 1, 2 … from a table of positions (1, most), which need not be stored then."""
+    """Return whether a slice takes 0, 1, 2 … from a table of positions (1, n), which need not be stored."""
     source = _source(node)
     if source.op != "get_attr" or (axis, start, step) != (1, 0, 1) or not isinstance(end, fx.Node):
         return False
@@ -169,19 +169,19 @@ def _join(t: Translation, node: fx.Node) -> Value:
     axis = int(str(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)))
     names = [t.full(part, dtype) for part in parts]  # type: ignore[union-attr]
     if operation(node) == "stack":
-        place = t.graph.constant([axis], np.int64)
-        names = [t.graph.add("Unsqueeze", name, place) for name in names]
+        axes = t.graph.constant([axis], np.int64)
+        names = [t.graph.add("Unsqueeze", name, axes) for name in names]
     return Value(name=t.graph.add("Concat", *names, name=node.name, axis=axis))
 
 
 @translates("split", "chunk", "split_with_sizes", "unbind")
 def _split(t: Translation, node: fx.Node) -> list[Value]:
-    """Split a tensor along an axis of fixed size; the pieces are read by `getitem`."""
-    source, pieces = _source(node), node.meta["val"]
-    place = node.args[1] if operation(node) == "unbind" else (node.args[2] if len(node.args) > 2 else 0)
-    axis = int(str(place)) % source.meta["val"].dim()
+    """Split a tensor along an axis of fixed size; its parts are read by `getitem`."""
+    source, parts = _source(node), node.meta["val"]
+    given = node.args[1] if operation(node) == "unbind" else (node.args[2] if len(node.args) > 2 else 0)
+    axis = int(str(given)) % source.meta["val"].dim()
     value = t.unflatten(t.value(source), source)
-    sizes = [1 if operation(node) == "unbind" else piece.shape[axis] for piece in pieces]
+    sizes = [1 if operation(node) == "unbind" else part.shape[axis] for part in parts]
     if not all(isinstance(size, int) for size in sizes):
         raise ModelError(f"{node.target} splits an axis that varies; export is not possible")
     lengths = t.graph.constant(sizes, np.int64)
@@ -193,22 +193,23 @@ def _split(t: Translation, node: fx.Node) -> list[Value]:
 
 @translates("getitem")
 def _getitem(t: Translation, node: fx.Node) -> Value:
-    pieces = t.values[_source(node)]
-    assert isinstance(pieces, list)
-    return pieces[int(str(node.args[1]))]
+    parts = t.values[_source(node)]
+    assert isinstance(parts, list)
+    return parts[int(str(node.args[1]))]
 
 
 @translates("pad", "constant_pad_nd")
 def _pad(t: Translation, node: fx.Node) -> Value:
-    """torch counts pads from the last axis, (before, after) each; ONNX wants all befores, then all afters."""
+    """Write pads, which torch counts from the last axis, (before, after) each, and ONNX by side."""
     pads = [int(str(p)) for p in node.args[1]]  # type: ignore[union-attr]
     mode = node.args[2] if len(node.args) > 2 and isinstance(node.args[2], str) else "constant"
     if mode != "constant":
         raise ModelError(f"padding by {mode!r} has no ONNX translation here; export is not possible")
     rank, dtype = node.meta["val"].dim(), node.meta["val"].dtype
     before, after = [0] * rank, [0] * rank
-    for place in range(len(pads) // 2):
-        before[rank - 1 - place], after[rank - 1 - place] = pads[2 * place], pads[2 * place + 1]
+    for back in range(len(pads) // 2):
+        axis = rank - 1 - back
+        before[axis], after[axis] = pads[2 * back], pads[2 * back + 1]
     fill = t.full(0, dtype)
     return Value(
         name=t.graph.add("Pad", t.full(node.args[0]), t.graph.constant(before + after, np.int64), fill)

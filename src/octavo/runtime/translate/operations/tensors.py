@@ -34,7 +34,7 @@ def _scalar(t: Translation, value: Any, dtype: torch.dtype) -> str:
     "zeros", "ones", "full", "new_ones", "new_zeros", "full_like", "zeros_like", "ones_like", "new_full"
 )
 def _filled(t: Translation, node: fx.Node) -> Value:
-    """A tensor of one number; 0-d tensors are constants."""
+    """Write a tensor of one number; 0-d tensors are constants."""
     name, dtype = operation(node), node.meta["val"].dtype
     if "full" in name:
         number = node.args[2] if name == "new_full" else node.args[1]
@@ -61,7 +61,7 @@ def _gather(t: Translation, node: fx.Node) -> Value:
 
 @translates("index_select")
 def _index_select(t: Translation, node: fx.Node) -> Value:
-    """Channels in another order, which rows allow as well as stacks."""
+    """Write channels in another order, which rows allow as well as stacks."""
     source, axis = node.args[0], int(str(node.args[1]))
     assert isinstance(source, fx.Node)
     flat = t.is_hidden_state(source) and t.value(source).flat and axis in (-1, 2)
@@ -73,7 +73,7 @@ def _index_select(t: Translation, node: fx.Node) -> Value:
 
 @translates("index")
 def _index(t: Translation, node: fx.Node) -> Value:
-    """x[i, j, …] with index tensors for the leading axes, broadcast against each other."""
+    """Write x[i, j, …] with index tensors for the leading axes, broadcast against each other."""
     indices = list(node.args[1])  # type: ignore[arg-type]
     if any(index is None or index.meta["val"].dtype == torch.bool for index in indices):
         raise ModelError("indexing by truth values or by later axes has no ONNX translation here")
