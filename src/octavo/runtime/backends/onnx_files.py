@@ -43,6 +43,7 @@ class OnnxBackend(Backend, ABC):
 
     def write(self, model: Encoder, path: Path, *, opset: int | None = None, force: bool = False) -> Path:
         """Write an ONNX file that ONNX's own checker accepts."""
+        # brings safetensors, which who only lists or runs files does without
         from octavo.files import check_output, write_file
 
         require_onnx()
