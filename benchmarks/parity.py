@@ -68,7 +68,7 @@ def compare(
     encoder: octavo.Encoder, name: str, calibration: Sequence[Text], texts: Sequence[Text], file: Path
 ) -> dict[str, Any]:
     model = octavo.quantize(encoder, octavo.recipe(name), calibration=calibration)
-    octavo.export_onnx(model, file)
+    octavo.export(model, file)
     classifier = encoder.head == "sequence-classification"
     with (
         simulation_and_file(model, file) as both,

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from octavo.methods.training.hyperparameters import Hyperparameters as Hyperparameters
     from octavo.methods.training.labelled import tokenize_labelled as tokenize_labelled
     from octavo.methods.training.quantized import qat as qat
-    from octavo.runtime.export import export_onnx as export_onnx
+    from octavo.runtime.exporting import export as export
+    from octavo.runtime.exporting import export_onnx as export_onnx
     from octavo.tasks.evaluate import evaluate as evaluate
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
@@ -72,7 +73,8 @@ _LAZY = {
     "tokenize_labelled": "octavo.methods.training.labelled",
     "qat": "octavo.methods.training.quantized",
     "evaluate": "octavo.tasks.evaluate",
-    "export_onnx": "octavo.runtime.export",
+    "export": "octavo.runtime.exporting",
+    "export_onnx": "octavo.runtime.exporting",
 }
 
 

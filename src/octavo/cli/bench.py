@@ -21,9 +21,10 @@ from octavo.cli.options import (
 )
 from octavo.cli.session import session
 from octavo.errors import DataError
+from octavo.runtime.backends import DEFAULT
 
 if TYPE_CHECKING:
-    from octavo.runtime.bench import Benchmark, Row
+    from octavo.runtime.benchmark import Benchmark, Row
 
 _HELP = """Measure models and exported files against each other.
 
@@ -51,7 +52,7 @@ def _bench(
     ],
     runtime: Annotated[
         list[Runtime] | None,
-        typer.Option(help="Where ONNX files run; may be given twice.", show_default="onnxruntime"),
+        typer.Option(help="Where ONNX files run; may be given twice.", show_default=DEFAULT),
     ] = None,
     batches: Annotated[str, typer.Option(help="Texts a batch.", metavar="N,N")] = "1,32",
     lengths: Annotated[str, typer.Option(help="Tokens a text.", metavar="N,N")] = "32,128",
@@ -78,7 +79,7 @@ def _bench(
 ) -> None:
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
         from octavo.files import check_output
-        from octavo.runtime.bench import bench
+        from octavo.runtime.benchmark import bench
 
         shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
         if output is not None:
@@ -86,7 +87,7 @@ def _bench(
         with current.progress("Measuring") as progress:
             found = bench(
                 models,
-                runtimes=[r.value for r in runtime or [Runtime.onnxruntime]],
+                backends=[str(each) for each in runtime or [DEFAULT]],
                 shapes=shapes,
                 texts=_texts(texts),
                 threads=threads,

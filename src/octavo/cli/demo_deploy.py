@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from octavo.cli.story import MODEL, Story
+from octavo.runtime.backends import BACKENDS
 
 if TYPE_CHECKING:
-    from octavo.runtime.bench import Benchmark
+    from octavo.runtime.benchmark import Benchmark
 
 DEPLOYED = "int8"
-RUNTIMES = ("onnxruntime", "openvino")
+RUNTIMES = tuple(BACKENDS)
 SHAPES = ((1, 32), (32, 128))
 
 
@@ -37,12 +38,12 @@ def deploy(story: Story) -> None:
 
 
 def _export(story: Story, runtime: str) -> str:
-    from octavo.runtime.export import export_onnx
+    from octavo.runtime.exporting import export
     from octavo.runtime.integers import check_integers
 
     path = story.folder / f"{DEPLOYED}-{runtime}.onnx"
     with story.session.progress(f"Exporting for {runtime}"):
-        export_onnx(story.models[DEPLOYED], path, runtime=runtime)  # type: ignore[arg-type]
+        export(story.models[DEPLOYED], path, backend=runtime)
         report = check_integers(path, runtime)
     story.session.show(
         f"  {path.name}: {path.stat().st_size / 1e6:.1f} MB, {report.kernels} integer kernels, "
@@ -52,7 +53,7 @@ def _export(story: Story, runtime: str) -> str:
 
 
 def _timed(story: Story, files: list[str]) -> Benchmark:
-    from octavo.runtime.bench import bench
+    from octavo.runtime.benchmark import bench
 
     with story.session.progress("Timing") as progress:
         return bench(

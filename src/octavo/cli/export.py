@@ -19,6 +19,7 @@ from octavo.cli.options import (
 )
 from octavo.cli.session import Session, session
 from octavo.errors import MissingExtraError, ModelError
+from octavo.runtime.backends import BACKENDS, DEFAULT
 from octavo.versions import versions
 
 if TYPE_CHECKING:
@@ -48,11 +49,11 @@ class Target(StrEnum):
     encodings = "encodings"
 
 
-class Runtime(StrEnum):
-    """What an ONNX file is tuned for."""
-
-    onnxruntime = "onnxruntime"
-    openvino = "openvino"
+if TYPE_CHECKING:
+    Runtime = str
+else:
+    Runtime = StrEnum("Runtime", {name: name for name in BACKENDS})
+"""What an ONNX file is tuned for: the name of a backend, as a type that Typer makes choices of."""
 
 
 def register(app: typer.Typer) -> None:
@@ -67,7 +68,7 @@ def _export(
         typer.Option("--output", "-o", metavar="FILE", help="The file to write.", show_default=False),
     ],
     to: Annotated[Target, typer.Option("--to", help="What to write.")] = Target.onnx,
-    runtime: Annotated[Runtime, typer.Option(help="What the ONNX file is tuned for.")] = Runtime.onnxruntime,
+    runtime: Annotated[Runtime, typer.Option(help="What the ONNX file is tuned for.")] = DEFAULT,
     opset: Annotated[
         int, typer.Option(help="ONNX operator set; 16-bit and 4-bit integers need 21.", metavar="N")
     ] = 21,
@@ -88,14 +89,14 @@ def _export(
         if to is Target.encodings:
             found = _write_encodings(encoder, output, force)
         else:
-            found = _write_onnx(current, encoder, output, runtime.value, opset, check, force)
+            found = _write_onnx(current, encoder, output, str(runtime), opset, check, force)
         current.show(f"Wrote {output} ({found['megabytes']:.1f} MB).")
         current.result({"model": model, "output": str(output), **found, "versions": versions()})
 
 
 def _write_encodings(encoder: Encoder, output: Path, force: bool) -> dict[str, Any]:
     from octavo.graph import QuantizedEncoder
-    from octavo.runtime.encodings import write_encodings
+    from octavo.runtime.encoding_files import write_encodings
 
     if not isinstance(encoder, QuantizedEncoder):
         raise ModelError(f"{encoder.name} is not quantized and has no encodings; run octavo quantize first")
@@ -104,12 +105,12 @@ def _write_encodings(encoder: Encoder, output: Path, force: bool) -> dict[str, A
 
 
 def _write_onnx(
-    current: Session, encoder: Encoder, output: Path, runtime: Any, opset: int, check: bool, force: bool
+    current: Session, encoder: Encoder, output: Path, runtime: str, opset: int, check: bool, force: bool
 ) -> dict[str, Any]:
-    from octavo.runtime.export import export_onnx
+    from octavo.runtime.exporting import export
 
     with current.progress(f"Writing {output}"):
-        export_onnx(encoder, output, runtime=runtime, opset=opset, force=force)
+        export(encoder, output, backend=runtime, opset=opset, force=force)
     found = {"to": "onnx", "runtime": runtime, "opset": opset, "megabytes": output.stat().st_size / 1e6}
     return found | {"integers": _integers(current, output, runtime) if check else None}
 

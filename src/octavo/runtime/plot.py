@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from octavo.files import write_file
-from octavo.runtime.bench import Benchmark, Row
+from octavo.runtime.benchmark import Benchmark, Row
 
 _WIDTH, _HEIGHT = 760, 440
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80, 220, 50, 60
