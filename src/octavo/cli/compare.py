@@ -155,7 +155,7 @@ def _seeds(given: str) -> tuple[int, ...]:
 
 
 def _table(model: str, rows: list[dict[str, Any]]) -> Table:
-    """One line per recipe; measures that no recipe has are left out."""
+    """Return one line per recipe; measures that no recipe has are left out."""
     shown = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
     extra = any(row.get("extra_parameters") for row in rows)
     table = Table(title=model, title_justify="left")
@@ -180,5 +180,5 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def _bits(counts: dict[str, int] | None) -> str:
-    """`75 x 8, 18 x 16`."""
+    """Return counts by bits as `75 x 8, 18 x 16`."""
     return "" if counts is None else ", ".join(f"{count} x {bits}" for bits, count in counts.items())

@@ -114,13 +114,13 @@ def _reproduce(
             output=str(output),
             device=device.value,
             settings=chosen.name,
+            start_seed=start_seed,
             tables=tuple(tables),
         )
         selection = planning.Selection(
             tasks=tuple(task or ()),
             rows=tuple(row or ()),
             seeds=tuple(only_seed or ()),
-            start_seed=start_seed,
         )
         results = configuration.results()
         cells = planning.plan(loaded, selection, chosen, configuration)

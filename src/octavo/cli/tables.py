@@ -83,7 +83,7 @@ def _tables(
 
 
 def _placed(text: str, file: Path) -> str:
-    """The new content of a file: between its marks if it has them, else the tables alone."""
+    """Return the new content of a file: between its marks if it has them, else the tables alone."""
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     before, begin, rest = old.partition(_BEGIN)
     _, end, after = rest.partition(_END)
@@ -91,7 +91,7 @@ def _placed(text: str, file: Path) -> str:
 
 
 def _worth_showing(table: Table, tasks: Sequence[str], scores: Scores) -> bool:
-    """Whether a table has more than its FP32 row."""
+    """Return whether a table has more than its FP32 row."""
     return any(
         row.method != "finetune" and (row.name, task) in scores for row in table.rows for task in tasks
     )

@@ -91,8 +91,8 @@ def best_setting(results: Iterable[tuple[Cell, float]]) -> list[tuple[Cell, floa
     )
 
 
-def choose_start(results: Results, task: str, cells: Sequence[Cell]) -> Cell | None:
-    """Return the fine-tuning that quantization starts from: of the best setting the median seed.
+def choose_start(results: Results, task: str, cells: Sequence[Cell], seed: int | None = None) -> Cell | None:
+    """Return the fine-tuning that quantization starts from: of the best setting the median, or some seed.
 
     The choice is written down, so that it stays what it is when more results arrive; a choice among fewer
     seeds than a whole grid has is not.
@@ -100,6 +100,7 @@ def choose_start(results: Results, task: str, cells: Sequence[Cell]) -> Cell | N
     chosen = results.start(task)
     if chosen is not None:
         return next((cell for cell in cells if cell.path == chosen), None)
+    cells = [cell for cell in cells if seed in (None, cell.seed)]
     scored = [(cell, result["score"]) for cell in cells if (result := results.get(cell)) is not None]
     group = best_setting(scored)
     if not group:
@@ -152,7 +153,8 @@ class GridRun:
                 self._start_quantized(cell)
 
     def _start_quantized(self, cell: Cell) -> None:
-        start = choose_start(self.results, cell.task, self._floats(cell.task))
+        seed = self.configuration.start_seed
+        start = choose_start(self.results, cell.task, self._floats(cell.task), seed)
         if start is None:
             self.waiting.remove(cell)
             self.failed[cell.path] = "there is no fine-tuned model to start from"

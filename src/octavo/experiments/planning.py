@@ -12,7 +12,6 @@ from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Engine, InProcess, Workers
 from octavo.experiments.grid import FLOAT_ROW, GridRun, grid_cells
 from octavo.experiments.ray_engine import OnRay
-from octavo.experiments.results import Results
 from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
 from octavo.experiments.table import Table, TableRow
@@ -26,14 +25,12 @@ class Selection:
 
     Arguments:
         seeds: also those of the fine-tunings that quantization starts from, unless the results folder has
-            chosen its start already, or `start_seed` is given.
-        start_seed: start from the fine-tuning with this seed.
+            chosen its start already, or the run configuration names its seed.
     """
 
     tasks: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
-    start_seed: int | None = None
 
     def narrow(self, table: Table) -> Table:
         """Return a table with the selected rows and columns."""
@@ -77,43 +74,45 @@ def plan(
                 "give the folder with CoLA, SST-2, ..."
             )
     cells = grid_cells(narrowed, tasks, settings, layers_of(configuration.model))
-    if not selection.seeds and selection.start_seed is None:
+    if not selection.seeds and configuration.start_seed is None:
         return cells
-    return _with_seeds(cells, narrowed, selection, configuration.results())
+    return _with_seeds(cells, narrowed, selection.seeds, configuration)
 
 
 def _with_seeds(
-    cells: Sequence[Cell], tables: Sequence[Table], selection: Selection, results: Results
+    cells: Sequence[Cell],
+    tables: Sequence[Table],
+    seeds: Sequence[int],
+    configuration: RunConfiguration,
 ) -> list[Cell]:
     """Return the cells of the seeds that were chosen, and the fine-tunings that these start from."""
     shown = any(row.name == FLOAT_ROW for table in tables for row in table.rows)
     kept = [
-        cell
-        for cell in cells
-        if (cell.seed in selection.seeds or not selection.seeds) and (cell.method != "finetune" or shown)
+        cell for cell in cells if (cell.seed in seeds or not seeds) and (cell.method != "finetune" or shown)
     ]
     starts = {
         cell.path: cell
         for task in dict.fromkeys(cell.task for cell in kept if cell.method != "finetune")
-        for cell in _starts(task, [c for c in cells if c.method == "finetune"], selection, results)
+        for cell in _starts(task, cells, seeds, configuration)
     }
     return [*starts.values(), *(cell for cell in kept if cell.path not in starts)]
 
 
-def _starts(task: str, floats: Sequence[Cell], selection: Selection, results: Results) -> list[Cell]:
+def _starts(
+    task: str, cells: Sequence[Cell], seeds: Sequence[int], configuration: RunConfiguration
+) -> list[Cell]:
     """Return the fine-tunings of a task among which its start is chosen."""
-    floats = [cell for cell in floats if cell.task == task]
-    chosen = results.start(task)
-    if chosen is not None:
-        start = [cell for cell in floats if cell.path == chosen]
-        if selection.start_seed not in (None, *(cell.seed for cell in start)):
-            raise SpecError(
-                f"{results.folder} starts {task} from {chosen}, not from seed {selection.start_seed}; "
-                "leave the start's seed out, or give another folder"
-            )
-        return start
-    seeds = selection.seeds if selection.start_seed is None else (selection.start_seed,)
-    return [cell for cell in floats if cell.seed in seeds]
+    floats = [cell for cell in cells if cell.method == "finetune" and cell.task == task]
+    asked, chosen = configuration.start_seed, configuration.results().start(task)
+    if chosen is None:
+        return [cell for cell in floats if cell.seed in (seeds if asked is None else (asked,))]
+    starts = [cell for cell in floats if cell.path == chosen]
+    if asked is not None and asked not in [cell.seed for cell in starts]:
+        raise SpecError(
+            f"{configuration.output} starts {task} from {chosen}, not from seed {asked}; "
+            "leave the start's seed out, or give another folder"
+        )
+    return starts
 
 
 def missing_tasks(tables: Sequence[Table], data: str | Path) -> list[str]:

@@ -72,7 +72,7 @@ def _knock(address: str | None) -> None:
 
 
 def _local(count: int | None) -> dict[str, Any]:
-    """Options of a Ray of this machine alone: so many workers, which find the packages of this process."""
+    """Return options of a Ray of this machine alone, whose workers find the packages of this process."""
     paths = os.pathsep.join(path for path in sys.path if path)
     return {"num_cpus": count, "runtime_env": {"env_vars": {"PYTHONPATH": paths}}, "include_dashboard": False}
 

@@ -34,13 +34,21 @@ from octavo.versions import __version__, versions
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfiguration:
-    """What a grid runs with: model, data (None: the hub), results folder, device, settings and tables."""
+    """What a grid runs with.
+
+    Arguments:
+        model, data: the pre-trained model, and the folder of the tasks' files (None: the hub).
+        output: the results folder.
+        settings, tables: their names, for the results to say.
+        start_seed: quantize the model fine-tuned with this seed; None takes the median of all.
+    """
 
     model: str
     data: str | None
     output: str
     device: str = "auto"
     settings: str = "paper"
+    start_seed: int | None = None
     tables: tuple[str, ...] = ("overview",)
 
     def results(self) -> Results:

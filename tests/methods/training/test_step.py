@@ -15,7 +15,7 @@ from octavo.methods.training.loop import RunOptions
 from octavo.methods.training.step import loss_of
 
 HYPER = Hyperparameters(
-    learning_rate=1e-3, batch_size=16, epochs=1, clip=0.5, hidden_dropout=0.0, attention_dropout=0.0
+    learning_rate=1e-3, batch_size=16, epochs=1, clip=1e3, hidden_dropout=0.0, attention_dropout=0.0
 )
 
 
@@ -42,7 +42,7 @@ class Scaling:
     def prepare_model(self, module: Any) -> Any:
         return module
 
-    def prepare_optimizer(self, optimizer: torch.optim.Optimizer) -> ScaledOptimizer:
+    def prepare_optimizer(self, optimizer: torch.optim.Optimizer, device_placement: bool) -> ScaledOptimizer:
         return ScaledOptimizer(optimizer, self.scaler)
 
     def autocast(self) -> Any:

@@ -50,7 +50,7 @@ def finetune(
     score: Scorer | None = None,
     options: RunOptions | None = None,
 ) -> TrainingResult:
-    """Train every parameter of an encoder in place; `data` lies on its device.
+    """Train the parameters of an encoder in place; `data` lies on its device.
 
     The encoder given is changed: pass `own_copy(encoder)` to keep one. Its configuration remembers the most
     tokens that a text had in training, so that it is evaluated as it was trained.

@@ -13,7 +13,7 @@ from octavo.methods.loading import load
 
 def load_with_head(model: str, outputs: int, *, device: str = "cpu", seed: int = 0) -> Encoder:
     """Load a model with a new classification head; all that its checkpoint lacks is drawn by the seed."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return load(model, head="sequence-classification", labels=outputs, device=device)
 

@@ -165,7 +165,8 @@ class _Training:
         optimizer: Any = self.optimizer
         if accelerator is not None:
             module = accelerator.prepare_model(module)
-            optimizer = accelerator.prepare_optimizer(optimizer)  # in fp16 it skips steps that overflow
+            # in fp16 it skips steps that overflow
+            optimizer = accelerator.prepare_optimizer(optimizer, device_placement=False)
         kind = RecordedStep if self._records() else Step
         return kind(module, optimizer, self.data, clipped, self.hyper.clip, accelerator)
 
