@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from octavo.errors import OctavoWarning
 from octavo.graph import Encoder
 from octavo.tasks.evaluate import score_task
 from octavo.tasks.task_data import predict, read_task
@@ -21,7 +22,8 @@ def classifier(tiny_bert_folder: Callable[..., Path]) -> Encoder:
 def test_the_score_is_that_of_evaluate(classifier: Encoder, tmp_path: Path) -> None:
     write_mrpc(tmp_path)
     data = read_task(classifier, "glue/mrpc", tmp_path, max_length=8)
-    scored = score_task(classifier, "glue/mrpc", data=tmp_path, max_length=8)
+    with pytest.warns(OctavoWarning, match="longer than 8 tokens and were truncated"):
+        scored = score_task(classifier, "glue/mrpc", data=tmp_path, max_length=8)
     assert data.metrics(classifier) == pytest.approx(scored.metrics)
     assert data.train.max_length == 8 and data.about["dev"]["partial"]
 
