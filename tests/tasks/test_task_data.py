@@ -8,7 +8,7 @@ import pytest
 
 from octavo.errors import OctavoWarning
 from octavo.graph import Encoder
-from octavo.tasks.evaluate import score_task
+from octavo.tasks.evaluation import score_task
 from octavo.tasks.task_data import predict, read_task
 from tests.experiments.conftest import write_mrpc
 from tests.methods import tiny

@@ -24,7 +24,7 @@ from octavo.methods.calibration.permutation import extra_parameters
 from octavo.methods.calibration.together import quantize_together
 from octavo.progress import Progress, silent
 from octavo.spec import CrossEntropy, MinMax, Recipe, RunningMinMax, recipe_to_dict
-from octavo.tasks.evaluate import compare, score_task
+from octavo.tasks.evaluation import compare, score_task
 from octavo.tasks.texts import Text
 
 MEASURES = (

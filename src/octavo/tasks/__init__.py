@@ -5,7 +5,7 @@ from __future__ import annotations
 from octavo.fidelity.comparison import Fidelity, FidelityResult
 from octavo.numerics.metrics import METRICS, accuracy, f1, matthews, pearson, spearman
 from octavo.progress import Progress
-from octavo.tasks.evaluate import (
+from octavo.tasks.evaluation import (
     TASKS,
     Evaluation,
     compare,

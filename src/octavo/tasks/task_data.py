@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from octavo.graph import Encoder, Text
 from octavo.methods.training.labelled import Labelled, tokenize_labelled
 from octavo.progress import Progress, silent
-from octavo.tasks.evaluate import read_examples
+from octavo.tasks.evaluation import read_examples
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GlueTask, glue_task, measure, predictions
 from octavo.tasks.labels import label_mapping

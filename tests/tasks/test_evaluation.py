@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from octavo.errors import DataError, ModelError, OctavoError, OctavoWarning
-from octavo.tasks.evaluate import TASKS, evaluate
+from octavo.tasks.evaluation import TASKS, evaluate
 from octavo.tasks.glue_files import read_glue
 from tests.tasks.fake import FakeEncoder, Text
 
