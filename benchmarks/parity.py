@@ -29,7 +29,7 @@ from octavo.graph import Text
 from octavo.runtime.artifacts import Artifact
 from octavo.runtime.parity import simulation_and_file, site_parity
 from octavo.runtime.quality import cosines, text_vectors
-from octavo.tasks.evaluate import read_examples
+from octavo.tasks.evaluation import read_examples
 from octavo.tasks.glue import glue_task
 from octavo.versions import versions
 

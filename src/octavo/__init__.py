@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from octavo.methods.training.quantized import qat as qat
     from octavo.runtime.exporting import export as export
     from octavo.runtime.exporting import export_onnx as export_onnx
-    from octavo.tasks.evaluate import evaluate as evaluate
+    from octavo.tasks.evaluation import evaluate as evaluate
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
 _LAZY = {
@@ -72,7 +72,7 @@ _LAZY = {
     "save_encoder": "octavo.methods.training.finetuning",
     "tokenize_labelled": "octavo.methods.training.labelled",
     "qat": "octavo.methods.training.quantized",
-    "evaluate": "octavo.tasks.evaluate",
+    "evaluate": "octavo.tasks.evaluation",
     "export": "octavo.runtime.exporting",
     "export_onnx": "octavo.runtime.exporting",
 }

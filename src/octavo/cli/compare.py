@@ -25,14 +25,14 @@ from octavo.spec.presets import recipe as find_recipe
 from octavo.versions import versions
 
 if TYPE_CHECKING:
-    from octavo.experiments.comparison import Question
+    from octavo.experiments.comparison import ComparisonSettings
 
 _HELP = """Quantize a model by several recipes and compare what comes out.
 
 For each recipe the table has the score on a task (with `--task`), the fidelity to the float model on texts,
 the size on disk, the extra parameters of grouped activations, and how many sites have how many bits. Recipes
 with the same weights share their calibration passes. With `-o`, finished measurements are kept, and the same
-command goes on where it was stopped. With several `--seeds`, the order of the calibration texts changes and
+command resumes where it was stopped. With several `--seeds`, the order of the calibration texts changes and
 the table has medians.
 
 Examples:
@@ -86,7 +86,7 @@ def _compare(
         int | None,
         typer.Option(min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Calibration texts a batch.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Calibration texts per batch.")] = 1,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -105,19 +105,19 @@ def _compare(
         if task is None and data is not None:
             raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
         chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
-        question = _question(calibration, texts, task, data, seeds, limit, batch_size)
+        settings = _settings(calibration, texts, task, data, seeds, limit, batch_size)
         encoder = current.load(model)
         from octavo.experiments.comparison import compare_recipes
 
         with current.progress(f"Comparing {len(chosen)} recipes") as progress:
-            rows = compare_recipes(encoder, chosen, question, folder=output, progress=progress)
+            rows = compare_recipes(encoder, chosen, settings, folder=output, progress=progress)
         current.show(_table(model, rows))
         if output is not None:
             current.show(f"Kept in {output}; the same command goes on from there.")
-        current.result({"model": model, "rows": rows, **question.to_dict(), "versions": versions()})
+        current.result({"model": model, "rows": rows, **settings.to_dict(), "versions": versions()})
 
 
-def _question(
+def _settings(
     calibration: Path,
     texts: Path | None,
     task: str | None,
@@ -125,12 +125,12 @@ def _question(
     seeds: str,
     limit: int | None,
     batch_size: int,
-) -> Question:
-    from octavo.experiments.comparison import Question
+) -> ComparisonSettings:
+    from octavo.experiments.comparison import ComparisonSettings
     from octavo.tasks.texts import read_texts
 
     calibrating = read_texts(calibration)
-    return Question(
+    return ComparisonSettings(
         calibration=tuple(calibrating[:limit]),
         texts=tuple(calibrating if texts is None else read_texts(texts)),
         task=task,
@@ -155,7 +155,7 @@ def _seeds(given: str) -> tuple[int, ...]:
 
 
 def _table(model: str, rows: list[dict[str, Any]]) -> Table:
-    """One line per recipe; measures that no recipe has are left out."""
+    """Return one line per recipe; measures that no recipe has are left out."""
     shown = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
     extra = any(row.get("extra_parameters") for row in rows)
     table = Table(title=model, title_justify="left")
@@ -180,5 +180,5 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def _bits(counts: dict[str, int] | None) -> str:
-    """`75 x 8, 18 x 16`."""
+    """Return counts by bits as `75 x 8, 18 x 16`."""
     return "" if counts is None else ", ".join(f"{count} x {bits}" for bits, count in counts.items())

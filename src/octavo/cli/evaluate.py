@@ -66,6 +66,10 @@ def _evaluate(
         str | None,
         typer.Option(metavar="NAME", help="Split of the task.", show_default="dev, and dev_matched for MNLI"),
     ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(min=2, help="Most tokens of a task's text.", show_default="as in the model's training"),
+    ] = None,
     batch_size: Annotated[
         int, typer.Option(min=1, help="Texts a batch; the result does not depend on it.")
     ] = 32,
@@ -77,7 +81,7 @@ def _evaluate(
     with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
         _check(against, texts, task, data, split)
         if task is not None:
-            result = _score(current, model, task, data, split, batch_size)
+            result = _score(current, model, task, data, split, max_length, batch_size)
         else:
             assert against is not None and texts is not None  # _check saw to it
             result = _compare(current, model, against, texts, batch_size)
@@ -107,7 +111,13 @@ def _compare(current: Session, model: str, against: str, texts: Path, batch_size
 
 
 def _score(
-    current: Session, model: str, task: str, data: Path | None, split: str | None, batch_size: int
+    current: Session,
+    model: str,
+    task: str,
+    data: Path | None,
+    split: str | None,
+    max_length: int | None,
+    batch_size: int,
 ) -> Evaluation:
     from octavo.tasks import TASKS, score_task
     from octavo.tasks.glue import unknown_task
@@ -116,7 +126,15 @@ def _score(
         raise unknown_task(task, TASKS)
     encoder = current.load(model)
     with current.progress(task) as progress:
-        return score_task(encoder, task, data=data, split=split, batch_size=batch_size, progress=progress)
+        return score_task(
+            encoder,
+            task,
+            data=data,
+            split=split,
+            max_length=max_length,
+            batch_size=batch_size,
+            progress=progress,
+        )
 
 
 def _fidelity_table(result: Evaluation, fidelity: FidelityResult) -> Table:

@@ -53,21 +53,23 @@ def _tables(
         from dataclasses import asdict
 
         from octavo.experiments.render import render_details, render_figure, render_table
-        from octavo.experiments.store import Store
+        from octavo.experiments.results import read_results
         from octavo.experiments.summary import shown_tasks, summarize
         from octavo.experiments.table import load_table, table_names
         from octavo.files import write_file
 
-        store = Store(results)
-        about = store.about()
-        scores = summarize(store.all())
+        read = read_results(results)
+        scores = summarize(read.all())
         chosen = [load_table(name) for name in table or table_names()]
         chosen = [each for each in chosen if table or _worth_showing(each, shown_tasks(each, scores), scores)]
         parts = [render_table(each, scores) for each in chosen]
         if details:
             parts.append("### Every score\n\n" + render_details(scores))
         text = "\n".join(parts)
-        if output is None:
+        if not parts:
+            have = "results of FP32 only" if scores else "no results yet"
+            current.show(f"{results} has {have}; octavo reproduce adds to them")
+        elif output is None:
             current.write(text)
         else:
             with write_file(output, force=True) as draft:
@@ -75,13 +77,13 @@ def _tables(
             for each in chosen:
                 with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
                     draft.write_text(render_figure(each, scores), encoding="utf-8")
-            current.show(f"Wrote {output} with {len(chosen)} tables of {about['model']}")
+            current.show(f"Wrote {output} with {len(chosen)} tables of {read.about['model']}")
         listed = [{"row": row, "task": task, **asdict(score)} for (row, task), score in scores.items()]
-        current.result({"about": about, "scores": listed})
+        current.result({"about": read.about, "scores": listed})
 
 
 def _placed(text: str, file: Path) -> str:
-    """The new content of a file: between its marks if it has them, else the tables alone."""
+    """Return the new content of a file: between its marks if it has them, else the tables alone."""
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     before, begin, rest = old.partition(_BEGIN)
     _, end, after = rest.partition(_END)
@@ -89,7 +91,7 @@ def _placed(text: str, file: Path) -> str:
 
 
 def _worth_showing(table: Table, tasks: Sequence[str], scores: Scores) -> bool:
-    """Whether a table has more than its FP32 row."""
+    """Return whether a table has more than its FP32 row."""
     return any(
         row.method != "finetune" and (row.name, task) in scores for row in table.rows for task in tasks
     )

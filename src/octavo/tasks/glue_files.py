@@ -134,20 +134,20 @@ def _text(fields: list[str], layout: _Layout) -> Text:
     return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
-def _label(task: GlueTask, written: str, place: str) -> float:
+def _label(task: GlueTask, written: str, where: str) -> float:
     if task.regression:
-        return _score(task, written, place)
+        return _score(task, written, where)
     if written not in task.spellings:
         allowed = ", ".join(task.spellings)
-        raise DataError(f"{place}: label {written!r} is outside {task.name}; allowed are {allowed}.")
+        raise DataError(f"{where}: label {written!r} is outside {task.name}; allowed are {allowed}.")
     return task.spellings.index(written)
 
 
-def _score(task: GlueTask, written: str, place: str) -> float:
+def _score(task: GlueTask, written: str, where: str) -> float:
     try:
         score = float(written)
     except ValueError:
         score = float("nan")
     if not 0.0 <= score <= 5.0:
-        raise DataError(f"{place}: label {written!r} is outside {task.name}; give a number from 0 to 5.")
+        raise DataError(f"{where}: label {written!r} is outside {task.name}; give a number from 0 to 5.")
     return score
