@@ -17,9 +17,9 @@ from pathlib import Path
 from output import add_options, report
 
 import octavo
-from octavo.cli.story import demo_texts
 from octavo.runtime.bench import bench
 from octavo.spec import Folded, Granularity, Override, PerGroup, PerTensor
+from octavo.tasks.demo import split_demo_texts
 
 MODEL = "demo:minilm"
 SHAPES = ((1, 32), (32, 128))
@@ -60,7 +60,7 @@ def main() -> None:
             for place, ranges in enumerate(VARIANTS.values())
         ]
         found = bench(
-            [MODEL, *files], shapes=SHAPES, texts=demo_texts()[1], memory=False, seconds=options.seconds
+            [MODEL, *files], shapes=SHAPES, texts=split_demo_texts()[1], memory=False, seconds=options.seconds
         )
     rows, first = found.rows[1:], found.rows[1]
     result = {

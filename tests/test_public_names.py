@@ -38,6 +38,7 @@ PUBLIC = [
     "TensorSpec",
     "__version__",
     "allocate_bits",
+    "demo_texts",
     "diagnose",
     "evaluate",
     "export_onnx",

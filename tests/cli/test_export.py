@@ -57,3 +57,9 @@ def test_bench_shows_a_table_and_writes_a_plot(
 def test_bench_refuses_lengths_that_are_no_numbers(run: Run, tiny: Path) -> None:
     done = run("bench", tiny, "--lengths", "short")
     assert done.exit_code == 2 and "--lengths must be numbers with commas between them" in done.stderr
+
+
+@pytest.mark.parametrize("option", [("--runtime", "openvino"), ("--opset", "17"), ("--no-check",)], ids=str)
+def test_encodings_refuse_options_of_onnx(run: Run, tiny: Path, tmp_path: Path, option: tuple[str]) -> None:
+    done = run("export", tiny, "--to", "encodings", "-o", tmp_path / "encodings.json", *option)
+    assert done.exit_code == 2 and "--to encodings does not read" in done.stderr

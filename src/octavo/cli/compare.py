@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.cli.options import (
     TEXT_FILE,
     DataOption,
-    DebugOption,
     Device,
     DeviceOption,
-    JsonOption,
     ModelArgument,
     ScoreOption,
 )
-from octavo.cli.session import session
 from octavo.cli.summary import megabytes
 from octavo.errors import SpecError
 from octavo.spec.presets import recipe as find_recipe
@@ -54,39 +54,56 @@ _COLUMNS = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("compare", help=_HELP)(_compare)
-
-
+@command("compare", _HELP)
 def _compare(
+    current: Console,
     model: ModelArgument,
     recipes: Annotated[
         str,
         typer.Option(
-            metavar="A,B,...", help="Presets or YAML files, separated by commas.", show_default=False
+            "--recipes",
+            metavar="A,B,...",
+            help="Presets or YAML files, separated by commas.",
+            show_default=False,
         ),
     ],
     calibration: Annotated[
         Path,
-        typer.Option(metavar="FILE", help=f"Texts to find ranges with: {TEXT_FILE}.", show_default=False),
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help=f"Texts to find ranges with: {TEXT_FILE}.",
+            show_default=False,
+        ),
     ],
     texts: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Texts to measure fidelity on.", show_default="those of calibration"
+            "--texts",
+            metavar="FILE",
+            help="Texts to measure fidelity on.",
+            show_default="those of calibration",
         ),
     ] = None,
     task: ScoreOption = None,
     data: DataOption = None,
     seeds: Annotated[
-        str, typer.Option(metavar="0,1,...", help="Orders of the calibration texts; more give medians.")
+        str,
+        typer.Option(
+            "--seeds", metavar="0,1,...", help="Orders of the calibration texts; more give medians."
+        ),
     ] = "0",
     limit: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"),
+        typer.Option(
+            "--limit",
+            min=1,
+            metavar="N",
+            help="Calibrate with at most the first N texts.",
+            show_default="all",
+        ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Calibration texts a batch.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Calibration texts per batch.")] = 1,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -97,16 +114,14 @@ def _compare(
             show_default=False,
         ),
     ] = None,
-    as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
+    with nullcontext():  # @command opens the console; the block keeps its depth until its body is settled
         if task is None and data is not None:
             raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
         chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
         question = _question(calibration, texts, task, data, seeds, limit, batch_size)
-        encoder = current.load(model)
+        encoder = current.load(model, device=device)
         from octavo.experiments.comparison import compare_recipes
 
         with current.progress(f"Comparing {len(chosen)} recipes") as progress:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import DataOption, DebugOption, Device, DeviceOption, JsonOption
-from octavo.cli.session import Session, session
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import DataOption, Device, DeviceOption
 
 if TYPE_CHECKING:
     from octavo.experiments.cell import Cell
@@ -33,12 +35,9 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("reproduce", help=_HELP)(_reproduce)
-
-
+@command("reproduce", _HELP)
 def _reproduce(
+    current: Console,
     tables: Annotated[
         list[str],
         typer.Argument(metavar="TABLE", help="Names of tables, or YAML files.", show_default=False),
@@ -54,37 +53,42 @@ def _reproduce(
     ],
     data: DataOption = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="Only these tasks, such as stsb.", show_default="all")
+        list[str] | None, typer.Option("--task", help="Only these tasks, such as stsb.", show_default="all")
     ] = None,
     row: Annotated[
-        list[str] | None, typer.Option(help="Only these rows, by name.", show_default="all")
+        list[str] | None, typer.Option("--row", help="Only these rows, by name.", show_default="all")
     ] = None,
-    only_seed: Annotated[list[int] | None, typer.Option(help="Only these seeds.", show_default="all")] = None,
+    only_seed: Annotated[
+        list[int] | None, typer.Option("--only-seed", help="Only these seeds.", show_default="all")
+    ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
+            "--settings",
             metavar="NAME|FILE",
             help="Hyper-parameters: paper, minilm or a YAML file.",
             show_default="by model",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Where cells run: local or ray.")] = "local",
+    engine: Annotated[str, typer.Option("--engine", help="Where cells run: local or ray.")] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; they may share one GPU.", show_default="1")
+        int | None,
+        typer.Option("--workers", min=1, help="Processes; they may share one GPU.", show_default="1"),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster.", show_default="a new local one")
+        str | None,
+        typer.Option("--address", help="Address of a Ray cluster.", show_default="a new local one"),
     ] = None,
     stop_after: Annotated[
         float | None,
-        typer.Option(min=1, metavar="SECONDS", help="Stop by then; go on later.", show_default="never"),
+        typer.Option(
+            "--stop-after", min=1, metavar="SECONDS", help="Stop by then; resume later.", show_default="never"
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which cells are missing.")] = False,
-    as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
+    with nullcontext():  # @command opens the console; the block keeps its depth until its body is settled
         from octavo.errors import SpecError
         from octavo.experiments import laboratory
         from octavo.experiments import reproduce as work
@@ -128,7 +132,7 @@ def _reproduce(
 
 
 def _run(
-    current: Session,
+    current: Console,
     cells: list[Cell],
     total: int,
     place: Place,

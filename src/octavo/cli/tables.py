@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import DebugOption, Device, JsonOption
-from octavo.cli.session import session
+from octavo.cli.command import command
+from octavo.cli.console import Console
 
 if TYPE_CHECKING:
     from octavo.experiments.summary import Scores
@@ -29,27 +30,22 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("tables", help=_HELP)(_tables)
-
-
+@command("tables", _HELP)
 def _tables(
+    current: Console,
     results: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder of `octavo reproduce`.", show_default=False)
     ],
     table: Annotated[
-        list[str] | None, typer.Option(help="Only these tables.", show_default="all with results")
+        list[str] | None, typer.Option("--table", help="Only these tables.", show_default="all with results")
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write Markdown here, figures beside it."),
     ] = None,
     details: Annotated[bool, typer.Option("--details", help="Add every score with its spread.")] = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device=Device.cpu, debug=debug) as current:
+    with nullcontext():  # @command opens the console; the block keeps its depth until its body is settled
         from dataclasses import asdict
 
         from octavo.experiments.render import render_details, render_figure, render_table

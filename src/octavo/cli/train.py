@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.cli.options import (
     DataOption,
-    DebugOption,
     Device,
     DeviceOption,
     ForceOption,
-    JsonOption,
     ModelArgument,
     SeedOption,
 )
-from octavo.cli.session import Session, session
 
 if TYPE_CHECKING:
     from octavo.experiments.task_data import TaskData
@@ -54,18 +53,23 @@ Examples:
 * `octavo qat bert-rte --recipe w4a8-e2-qat --task glue/rte --data glue -o bert-rte-w4a8 --epochs 6`
 """
 
-TaskOption = Annotated[str, typer.Option(help="The task, such as glue/rte.", show_default=False)]
+TaskOption = Annotated[str, typer.Option("--task", help="The task, such as glue/rte.", show_default=False)]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where the model is saved.", show_default=False)
 ]
 RateOption = Annotated[
-    float | None, typer.Option(min=0, help="Maximum learning rate.", show_default="the paper's")
+    float | None,
+    typer.Option("--learning-rate", min=0, help="Maximum learning rate.", show_default="the paper's"),
 ]
-BatchOption = Annotated[int | None, typer.Option(min=1, help="Examples a step.", show_default="the paper's")]
+BatchOption = Annotated[
+    int | None, typer.Option("--batch-size", min=1, help="Examples per step.", show_default="the paper's")
+]
 EpochsOption = Annotated[
-    int | None, typer.Option(min=1, help="Passes over the data.", show_default="the paper's")
+    int | None, typer.Option("--epochs", min=1, help="Passes over the data.", show_default="the paper's")
 ]
-PrecisionOption = Annotated[str, typer.Option(help="no, bf16 or fp16: mixed precision by accelerate.")]
+PrecisionOption = Annotated[
+    str, typer.Option("--mixed-precision", help="no, bf16 or fp16: mixed precision by accelerate.")
+]
 CompileOption = Annotated[
     bool,
     typer.Option(
@@ -73,17 +77,14 @@ CompileOption = Annotated[
     ),
 ]
 LogOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Log to tensorboard or another tracker of accelerate.")
+    str | None,
+    typer.Option("--log", metavar="NAME", help="Log to tensorboard or another tracker of accelerate."),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add both commands to the application."""
-    app.command("finetune", help=_FINETUNE)(_finetune)
-    app.command("qat", help=_QAT)(_qat)
-
-
+@command("finetune", _FINETUNE)
 def _finetune(
+    current: Console,
     model: ModelArgument,
     task: TaskOption,
     output: OutputOption,
@@ -91,17 +92,17 @@ def _finetune(
     learning_rate: RateOption = None,
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and keep the median.")] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Train with this many seeds and keep the median.")
+    ] = 1,
     mixed_precision: PrecisionOption = "no",
     compiled: CompileOption = False,
     log: LogOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
+    with nullcontext():  # @command opens the console; the block keeps its depth until its body is settled
         from octavo.files import check_output
         from octavo.methods.training.finetuning import finetune, own_copy, save_encoder
         from octavo.methods.training.head import new_head
@@ -112,7 +113,7 @@ def _finetune(
         check_output(output, force, marker="config.json")
         hyper = _changed(finetuning_defaults(task), learning_rate, batch_size, epochs)
         with _launch(mixed_precision, log, output, device) as accelerator:
-            base = _load(current, model, described.outputs, accelerator)
+            base = _load(current, model, described.outputs, accelerator, device)
             name_outputs(base, task)
             read = _read(base, task, data)
             runs: list[tuple[float, int, Encoder, TrainingResult]] = []
@@ -137,12 +138,17 @@ def _finetune(
                 _report(current, output, task, read, encoder, result, kept, [run[0] for run in runs], hyper)
 
 
+@command("qat", _QAT)
 def _qat(
+    current: Console,
     model: ModelArgument,
     recipe: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE", help="A preset such as w8a8-qat, or a YAML file.", show_default=False
+            "--recipe",
+            metavar="NAME|FILE",
+            help="A preset such as w8a8-qat, or a YAML file.",
+            show_default=False,
         ),
     ],
     task: TaskOption,
@@ -152,18 +158,16 @@ def _qat(
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
     calibration_texts: Annotated[
-        int, typer.Option(min=1, help="Training texts that ranges start from.")
+        int, typer.Option("--calibration-texts", min=1, help="Training texts that ranges start from.")
     ] = 16,
     mixed_precision: PrecisionOption = "no",
     compiled: CompileOption = False,
     log: LogOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
+    with nullcontext():  # @command opens the console; the block keeps its depth until its body is settled
         from octavo.files import check_output
         from octavo.graph.saved.write import MANIFEST
         from octavo.methods.training.hyperparameters import qat_defaults
@@ -176,7 +180,7 @@ def _qat(
         check_output(output, force, marker=MANIFEST)
         hyper = _changed(qat_defaults(task, chosen), learning_rate, batch_size, epochs)
         with _launch(mixed_precision, log, output, device) as accelerator:
-            base = _load(current, model, None, accelerator)
+            base = _load(current, model, None, accelerator, device)
             check_head(base, task)
             read = _read(base, task, data)
             with current.progress(f"Training {chosen.name}") as progress:
@@ -230,11 +234,11 @@ def _changed(
     return replace(hyper, **changes)
 
 
-def _load(current: Session, model: str, labels: int | None, accelerator: Any) -> Encoder:
+def _load(current: Console, model: str, labels: int | None, accelerator: Any, device: str) -> Encoder:
     import octavo
 
     head: Any = {} if labels is None else {"head": "sequence-classification", "labels": labels}
-    device = current.device if accelerator is None else str(accelerator.device)
+    device = device if accelerator is None else str(accelerator.device)
     with current.progress(f"Loading {model}"):
         return octavo.load(model, device=device, **head)
 
@@ -270,7 +274,7 @@ def _running(
 
 
 def _report(
-    current: Session,
+    current: Console,
     output: Path,
     task: str,
     read: TaskData,
