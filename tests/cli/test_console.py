@@ -72,7 +72,7 @@ def test_json_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
     console.show("a table")
     console.write("a file")
     console.tell("prose")
-    console.head("a heading")
+    console.heading("a heading")
     console.result({"sqnr": [float("inf"), 1.5], "name": "é"})
     shown = capsys.readouterr()
     assert json.loads(shown.out) == {"sqnr": [None, 1.5], "name": "é"}

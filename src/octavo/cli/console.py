@@ -73,7 +73,7 @@ class Console:
             prose = Text(" ".join(paragraph.split()), style=style)
             self._out.print(prose, width=min(self._out.width, _PROSE_WIDTH))
 
-    def head(self, title: str) -> None:
+    def heading(self, title: str) -> None:
         """Print a heading after an empty line; silent under --json."""
         if not self.as_json:
             self._out.print()
@@ -145,7 +145,7 @@ def report_errors(console: Console) -> Iterator[None]:
 
 
 def _route_warnings(console: Console) -> None:
-    """Show Octavo's warnings as a line of ours, and those of libraries under --debug only."""
+    """Show Octavo's own warnings as one line each, and those of libraries under --debug only."""
     python_shows = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:

@@ -120,7 +120,7 @@ def _score(
 
 
 def _fidelity_table(result: Evaluation, fidelity: FidelityResult) -> Table:
-    """One row per measure that is defined for the models."""
+    """Return one row per measure that is defined for the models."""
     table = _two_columns(f"{result.model} against {result.against}, {result.examples} texts")
     if fidelity.cosine_mean is not None and fidelity.cosine_worst is not None:
         table.add_row("cosine, mean", f"{fidelity.cosine_mean:.4f}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HELP = """Quantize a model by a recipe and save it.
 
-Ranges of activations are found by running the calibration texts, some dozens that look like what the model
+The ranges of activations come from running the calibration texts, a few dozen that look like what the model
 will see. The folder holds packed integers, scales and the tokenizer as plain files; `octavo.load`,
 `octavo evaluate` and the other commands read it. Quantization is simulated when it runs: floats are rounded
 to where the integers would be.

@@ -35,7 +35,7 @@ def similarities(model: Encoder, texts: Sequence[str]) -> NDArray[Any]:
 def find_example(
     texts: Sequence[str], cosines: Mapping[str, NDArray[Any]], reference: str, broken: str
 ) -> Example | None:
-    """Find the clearest case where `broken` alone finds another nearest text than `reference`, or None.
+    """Find the clearest case where `broken` alone has a nearest text other than `reference` has, or None.
 
     Clear is where the right text is near (squared, since it is the near ones that people recognise), and the
     one that was taken instead is far. It is an illustration, picked for clarity, and measures nothing.

@@ -12,7 +12,7 @@ _FOLDER = "report"
 
 
 def report(story: Story) -> None:
-    """Diagnose the float model and say where the report is: in the output, else in a temporary folder."""
+    """Diagnose the float model and say where the report is: the output, otherwise a temporary folder."""
     from octavo.diagnosis import diagnose
     from octavo.diagnosis.report import REPORT
 

@@ -49,7 +49,7 @@ class Story:
     def begin(self, title: str) -> None:
         """Print the heading of the next step."""
         self.chapter += 1
-        self.console.head(f"{self.chapter}. {title}")
+        self.console.heading(f"{self.chapter}. {title}")
 
     def tell(self, paragraph: str) -> None:
         """Print a paragraph."""
