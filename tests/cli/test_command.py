@@ -27,15 +27,15 @@ OPTIONS = {
     "quantize": "--recipe --output --calibration --batch-size --limit --max-length --work --force --seed "
     "--device",
     "compare": "--recipes --calibration --texts --task --data --seeds --limit --batch-size --output --device",
-    "evaluate": "--against --texts --task --data --split --batch-size --device",
+    "evaluate": "--against --texts --task --data --split --max-length --batch-size --device",
     "export": "--output --to --runtime --opset --check --force",
     "bench": "--runtime --batches --lengths --texts --threads --seconds --memory --output --force",
-    "finetune": "--task --output --data --learning-rate --batch-size --epochs --seeds --mixed-precision "
-    "--compile --log --force --seed --device",
-    "qat": "--recipe --task --output --data --learning-rate --batch-size --epochs --calibration-texts "
+    "finetune": "--task --output --data --learning-rate --batch-size --epochs --max-length --seeds "
     "--mixed-precision --compile --log --force --seed --device",
-    "reproduce": "--model --output --data --task --row --only-seed --settings --engine --workers --address "
-    "--stop-after --dry-run --device",
+    "qat": "--recipe --task --output --data --learning-rate --batch-size --epochs --max-length "
+    "--calibration-texts --mixed-precision --compile --log --force --seed --device",
+    "reproduce": "--model --output --data --task --row --only-seed --start-seed --settings --engine "
+    "--workers --address --stop-after --dry-run --device",
     "tables": "--table --output --details",
 }
 """What every command offers beside the options of all: a change here is a change of the interface."""

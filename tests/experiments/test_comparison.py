@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from octavo.errors import DataError, OutputError, SpecError
-from octavo.experiments.comparison import Question, compare_recipes
+from octavo.experiments.comparison import ComparisonSettings, compare_recipes
 from octavo.graph import Encoder
 from octavo.methods import load
 from octavo.spec.presets import recipe
@@ -23,8 +23,8 @@ def encoder(tiny_bert_folder: Callable[..., Path]) -> Encoder:
     return load(tiny_bert_folder())
 
 
-def question(**changes: Any) -> Question:
-    return Question(**{"calibration": TEXTS, "texts": TEXTS, **changes})
+def question(**changes: Any) -> ComparisonSettings:
+    return ComparisonSettings(**{"calibration": TEXTS, "texts": TEXTS, **changes})
 
 
 def test_rows_hold_medians_over_the_orders_that_matter(encoder: Encoder) -> None:

@@ -229,3 +229,11 @@ def test_always_the_frequent_class_scores_as_expected_on_real_cola_and_mrpc() ->
     mrpc = evaluate(model, task="glue/mrpc", data=folder)
     assert not mrpc.partial
     assert mrpc.score == pytest.approx(50 * (share + 2 * share / (1 + share)))
+
+
+def test_texts_are_cut_as_in_training(tmp_path: Path) -> None:
+    model = classifier(says("yes", "no"))
+    assert evaluate(model, task="glue/rte", data=rte(tmp_path)).max_length is None
+    model.config.trained_max_length = 128
+    assert evaluate(model, task="glue/rte", data=tmp_path).max_length == model.max_length == 128
+    assert evaluate(model, task="glue/rte", data=tmp_path, max_length=64).max_length == model.max_length == 64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,14 +24,14 @@ from octavo.spec.presets import recipe as find_recipe
 from octavo.versions import versions
 
 if TYPE_CHECKING:
-    from octavo.experiments.comparison import Question
+    from octavo.experiments.comparison import ComparisonSettings
 
 _HELP = """Quantize a model by several recipes and compare what comes out.
 
 For each recipe the table has the score on a task (with `--task`), the fidelity to the float model on texts,
 the size on disk, the extra parameters of grouped activations, and how many sites have how many bits. Recipes
 with the same weights share their calibration passes. With `-o`, finished measurements are kept, and the same
-command goes on where it was stopped. With several `--seeds`, the order of the calibration texts changes and
+command resumes where it was stopped. With several `--seeds`, the order of the calibration texts changes and
 the table has medians.
 
 Examples:
@@ -56,7 +55,7 @@ _COLUMNS = {
 
 @command("compare", _HELP)
 def _compare(
-    current: Console,
+    console: Console,
     model: ModelArgument,
     recipes: Annotated[
         str,
@@ -96,11 +95,7 @@ def _compare(
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit",
-            min=1,
-            metavar="N",
-            help="Calibrate with at most the first N texts.",
-            show_default="all",
+            "--limit", min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Calibration texts per batch.")] = 1,
@@ -116,23 +111,22 @@ def _compare(
     ] = None,
     device: DeviceOption = Device.auto,
 ) -> None:
-    with nullcontext():  # @command opens the console; the block keeps its depth until its body is settled
-        if task is None and data is not None:
-            raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
-        chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
-        question = _question(calibration, texts, task, data, seeds, limit, batch_size)
-        encoder = current.load(model, device=device)
-        from octavo.experiments.comparison import compare_recipes
+    if task is None and data is not None:
+        raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
+    chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
+    settings = _settings(calibration, texts, task, data, seeds, limit, batch_size)
+    encoder = console.load(model, device=device)
+    from octavo.experiments.comparison import compare_recipes
 
-        with current.progress(f"Comparing {len(chosen)} recipes") as progress:
-            rows = compare_recipes(encoder, chosen, question, folder=output, progress=progress)
-        current.show(_table(model, rows))
-        if output is not None:
-            current.show(f"Kept in {output}; the same command goes on from there.")
-        current.result({"model": model, "rows": rows, **question.to_dict(), "versions": versions()})
+    with console.progress(f"Comparing {len(chosen)} recipes") as progress:
+        rows = compare_recipes(encoder, chosen, settings, folder=output, progress=progress)
+    console.show(_table(model, rows))
+    if output is not None:
+        console.show(f"Kept in {output}; the same command goes on from there.")
+    console.result({"model": model, "rows": rows, **settings.to_dict(), "versions": versions()})
 
 
-def _question(
+def _settings(
     calibration: Path,
     texts: Path | None,
     task: str | None,
@@ -140,12 +134,12 @@ def _question(
     seeds: str,
     limit: int | None,
     batch_size: int,
-) -> Question:
-    from octavo.experiments.comparison import Question
+) -> ComparisonSettings:
+    from octavo.experiments.comparison import ComparisonSettings
     from octavo.tasks.texts import read_texts
 
     calibrating = read_texts(calibration)
-    return Question(
+    return ComparisonSettings(
         calibration=tuple(calibrating[:limit]),
         texts=tuple(calibrating if texts is None else read_texts(texts)),
         task=task,

@@ -63,14 +63,23 @@ def _evaluate(
             show_default="dev, and dev_matched for MNLI",
         ),
     ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            "--max-length",
+            min=2,
+            help="At most this many tokens of a task's text.",
+            show_default="as in the model's training",
+        ),
+    ] = None,
     batch_size: Annotated[
         int, typer.Option("--batch-size", min=1, help="Texts per batch; does not change the result.")
     ] = 32,
     device: DeviceOption = Device.auto,
 ) -> None:
-    _check(against, texts, task, data, split)
+    _check(against, texts, task, {"--data": data, "--split": split, "--max-length": max_length})
     if task is not None:
-        result = _score(console, model, task, data, split, batch_size, device)
+        result = _score(console, model, task, data, split, max_length, batch_size, device)
     else:
         assert against is not None and texts is not None  # _check saw to it
         result = _compare(console, model, against, texts, batch_size, device)
@@ -79,13 +88,14 @@ def _evaluate(
 
 
 def _check(
-    against: str | None, texts: Path | None, task: str | None, data: Path | None, split: str | None
+    against: str | None, texts: Path | None, task: str | None, of_task: dict[str, object | None]
 ) -> None:
     """Refuse options that do not go together, before any model is loaded."""
     if task is not None and (against is not None or texts is not None):
         raise OctavoError("A task brings its own texts; give either --task, or --against and --texts.")
-    if task is None and (data is not None or split is not None):
-        raise OctavoError("--data and --split belong to a task; name it as well, such as --task glue/rte.")
+    if task is None and any(value is not None for value in of_task.values()):
+        names = ", ".join(of_task)
+        raise OctavoError(f"{names} belong to a task; name it as well, such as --task glue/rte.")
     if task is None and (against is None or texts is None):
         raise OctavoError("Give --against MODEL and --texts FILE for fidelity, or --task such as glue/rte.")
 
@@ -107,6 +117,7 @@ def _score(
     task: str,
     data: Path | None,
     split: str | None,
+    max_length: int | None,
     batch_size: int,
     device: Device,
 ) -> Evaluation:
@@ -116,7 +127,15 @@ def _score(
     check_task(task)
     encoder = console.load(model, device=device)
     with console.progress(task) as progress:
-        return score_task(encoder, task, data=data, split=split, batch_size=batch_size, progress=progress)
+        return score_task(
+            encoder,
+            task,
+            data=data,
+            split=split,
+            max_length=max_length,
+            batch_size=batch_size,
+            progress=progress,
+        )
 
 
 def _fidelity_table(result: Evaluation, fidelity: FidelityResult) -> Table:

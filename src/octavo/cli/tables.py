@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +31,7 @@ Examples:
 
 @command("tables", _HELP)
 def _tables(
-    current: Console,
+    console: Console,
     results: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder of `octavo reproduce`.", show_default=False)
     ],
@@ -45,35 +44,36 @@ def _tables(
     ] = None,
     details: Annotated[bool, typer.Option("--details", help="Add every score with its spread.")] = False,
 ) -> None:
-    with nullcontext():  # @command opens the console; the block keeps its depth until its body is settled
-        from dataclasses import asdict
+    from dataclasses import asdict
 
-        from octavo.experiments.render import render_details, render_figure, render_table
-        from octavo.experiments.store import Store
-        from octavo.experiments.summary import shown_tasks, summarize
-        from octavo.experiments.table import load_table, table_names
-        from octavo.files import write_file
+    from octavo.experiments.render import render_details, render_figure, render_table
+    from octavo.experiments.results import read_results
+    from octavo.experiments.summary import shown_tasks, summarize
+    from octavo.experiments.table import load_table, table_names
+    from octavo.files import write_file
 
-        store = Store(results)
-        about = store.about()
-        scores = summarize(store.all())
-        chosen = [load_table(name) for name in table or table_names()]
-        chosen = [each for each in chosen if table or _worth_showing(each, shown_tasks(each, scores), scores)]
-        parts = [render_table(each, scores) for each in chosen]
-        if details:
-            parts.append("### Every score\n\n" + render_details(scores))
-        text = "\n".join(parts)
-        if output is None:
-            current.write(text)
-        else:
-            with write_file(output, force=True) as draft:
-                draft.write_text(_placed(text, output), encoding="utf-8")
-            for each in chosen:
-                with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
-                    draft.write_text(render_figure(each, scores), encoding="utf-8")
-            current.show(f"Wrote {output} with {len(chosen)} tables of {about['model']}")
-        listed = [{"row": row, "task": task, **asdict(score)} for (row, task), score in scores.items()]
-        current.result({"about": about, "scores": listed})
+    read = read_results(results)
+    scores = summarize(read.all())
+    chosen = [load_table(name) for name in table or table_names()]
+    chosen = [each for each in chosen if table or _worth_showing(each, shown_tasks(each, scores), scores)]
+    parts = [render_table(each, scores) for each in chosen]
+    if details:
+        parts.append("### Every score\n\n" + render_details(scores))
+    text = "\n".join(parts)
+    if not parts:
+        have = "results of FP32 only" if scores else "no results yet"
+        console.show(f"{results} has {have}; octavo reproduce adds to them")
+    elif output is None:
+        console.write(text)
+    else:
+        with write_file(output, force=True) as draft:
+            draft.write_text(_placed(text, output), encoding="utf-8")
+        for each in chosen:
+            with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
+                draft.write_text(render_figure(each, scores), encoding="utf-8")
+        console.show(f"Wrote {output} with {len(chosen)} tables of {read.about['model']}")
+    listed = [{"row": row, "task": task, **asdict(score)} for (row, task), score in scores.items()]
+    console.result({"about": read.about, "scores": listed})
 
 
 def _placed(text: str, file: Path) -> str:

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from octavo.experiments.summary import Scores, mean_score, paper_mean, shown_tasks
-from octavo.experiments.table import Row, Table
+from octavo.experiments.table import Table, TableRow
+from octavo.tasks.glue import GLUE
 
-TITLES = {
-    "cola": "CoLA",
-    "sst2": "SST-2",
-    "mrpc": "MRPC",
-    "stsb": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-}
 _NONE = "-"
 
 
@@ -26,7 +17,7 @@ def render_table(table: Table, scores: Scores) -> str:
     rows = [row for row in table.rows if any((row.name, task) in scores for task in tasks)]
     if not rows:
         return f"### {table.title}\n\nNo results yet.\n"
-    head = ["", *(TITLES.get(task, task) for task in tasks), "mean", "to FP32"]
+    head = ["", *(_title(task) for task in tasks), "mean", "to FP32"]
     lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
     base = next((row for row in table.rows if row.method == "finetune"), None)
     lines += [_line(_cells(row, tasks, scores, base)) for row in rows]
@@ -34,7 +25,7 @@ def render_table(table: Table, scores: Scores) -> str:
     return f"### {table.title} ({table.source})\n\n" + "\n".join(lines) + "\n" + notes
 
 
-def _cells(row: Row, tasks: Sequence[str], scores: Scores, base: Row | None) -> list[str]:
+def _cells(row: TableRow, tasks: Sequence[str], scores: Scores, base: TableRow | None) -> list[str]:
     cells = [row.title]
     for task in tasks:
         score = scores.get((row.name, task))
@@ -45,6 +36,10 @@ def _cells(row: Row, tasks: Sequence[str], scores: Scores, base: Row | None) -> 
         return [*cells, ""]
     ours_base, paper_base = mean_score(base, tasks, scores), paper_mean(base, tasks)
     return [*cells, _both(_minus(ours, ours_base), _minus(paper, paper_base), signed=True)]
+
+
+def _title(task: str) -> str:
+    return next((each.folder for each in GLUE.values() if each.config == task), task)
 
 
 def _minus(first: float | None, second: float | None) -> float | None:
@@ -69,7 +64,7 @@ def render_details(scores: Scores) -> str:
         setting = score.setting or {}
         rate = f"{setting['learning_rate']:g}" if setting else ""
         numbers = [f"{value:.2f}" for value in (score.median, score.low, score.high)]
-        name = TITLES.get(task, task) + ("*" if score.partial else "")
+        name = _title(task) + ("*" if score.partial else "")
         rest = [rate, str(setting.get("batch_size", "")), str(setting.get("epochs", ""))]
         lines.append(_line([row, name, *numbers, str(score.seeds), *rest]))
     return "\n".join(lines) + "\n\n\\* trained or scored on a part of the task's published data\n"
@@ -96,8 +91,8 @@ def _svg(title: str, bars: Sequence[tuple[str, float, float | None]]) -> str:
     scale = width / max(most - least, 1e-9)
     zero = left - least * scale
     parts = []
-    for place, (name, ours, paper) in enumerate(bars):
-        y = 40 + place * step
+    for index, (name, ours, paper) in enumerate(bars):
+        y = 40 + index * step
         parts.append(f'<text x="{left - 8}" y="{y + 17}" text-anchor="end">{_escape(name)}</text>')
         for offset, value, colour in ((2, ours, "#2b6cb0"), (15, paper, "#b9c4d0")):
             if value is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from octavo.fidelity.comparison import Fidelity, FidelityResult
 from octavo.numerics.metrics import METRICS, accuracy, f1, matthews, pearson, spearman
+from octavo.progress import Progress
 from octavo.tasks.evaluate import (
     TASKS,
     Evaluation,
@@ -17,7 +18,7 @@ from octavo.tasks.glue import GLUE, GlueTask, Split, glue_task, measure, predict
 from octavo.tasks.glue_files import read_glue
 from octavo.tasks.hub import read_glue_hub
 from octavo.tasks.labels import label_mapping
-from octavo.tasks.model import Model, Progress
+from octavo.tasks.model import Model
 from octavo.tasks.similarity import SIMILARITY, embed_texts, similarity_metrics
 from octavo.tasks.texts import Text, read_texts
 

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from octavo.errors import DataError, ModelError, OctavoError
 from octavo.fidelity.comparison import EMBEDDING, Fidelity, FidelityResult
+from octavo.progress import Progress, silent
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GLUE, GlueTask, measure, predictions, unknown_task
 from octavo.tasks.glue_files import read_glue
 from octavo.tasks.hub import read_glue_hub
 from octavo.tasks.labels import label_mapping
-from octavo.tasks.model import Model, Progress, run
+from octavo.tasks.model import Model, run, trained_length
 from octavo.tasks.similarity import SIMILARITY, similarity_metrics
 from octavo.tasks.texts import Text
 
@@ -32,7 +33,8 @@ class Evaluation:
 
     task is `fidelity` or a task's name. metrics and score are times 100 (None and empty for fidelity).
     full is the size of the published split; partial says that fewer examples were there; skipped counts
-    broken lines left out. label_order says whether the model's labels were matched by name or by index.
+    broken lines left out. max_length is what texts were cut to, None for what the model takes. label_order
+    says whether the model's labels were matched by name or by index.
     """
 
     model: str
@@ -42,6 +44,7 @@ class Evaluation:
     full: int | None = None
     partial: bool = False
     skipped: int = 0
+    max_length: int | None = None
     source: str | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     score: float | None = None
@@ -62,8 +65,9 @@ def evaluate(
     task: str | None = None,
     data: str | Path | None = None,
     split: str | None = None,
+    max_length: int | None = None,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Compare a model with another on texts, or score it on a task.
 
@@ -72,11 +76,21 @@ def evaluate(
         task: glue/cola ... glue/wnli, or similarity/stsb for bare encoders; gives a score.
         data: folder with GLUE's task folders; without it the task is read from the hub.
         split: the task's split; by default dev, and dev_matched for MNLI.
+        max_length: most tokens of a task's text; by default what the model was fine-tuned with, else what it
+            takes.
         progress: called with (texts done, texts in all) after every batch.
     """
     _check_arguments(against, texts, task, data, split, batch_size)
     if task is not None:
-        return score_task(model, task, data=data, split=split, batch_size=batch_size, progress=progress)
+        return score_task(
+            model,
+            task,
+            data=data,
+            split=split,
+            max_length=max_length,
+            batch_size=batch_size,
+            progress=progress,
+        )
     assert against is not None and texts is not None  # _check_arguments saw to it
     return compare(model, against, texts, batch_size=batch_size, progress=progress)
 
@@ -87,7 +101,7 @@ def compare(
     texts: Sequence[Text],
     *,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Evaluation:
     """Return the fidelity of a model to another on the same batches of texts."""
     if not texts:
@@ -114,22 +128,26 @@ def score_task(
     *,
     data: str | Path | None = None,
     split: str | None = None,
+    max_length: int | None = None,
     batch_size: int = 32,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Evaluation:
-    """Return the score of a model on a task."""
+    """Return the score of a model on a task; texts are cut as in its training, or to `max_length`."""
     if task not in TASKS:
         raise unknown_task(task, TASKS)
     described = GLUE.get(task) or SIMILARITY[task]
     _check_head(model, task, described)
     examples = read_examples(described, data, split)
+    length = max_length or trained_length(model)
     order: Literal["name", "index"] | None = None
     if task in SIMILARITY:
-        metrics = similarity_metrics(model, examples, batch_size=batch_size, progress=progress)
+        metrics = similarity_metrics(
+            model, examples, batch_size=batch_size, max_length=length, progress=progress
+        )
     else:
         mapping = label_mapping(model, described)
         order = None if described.regression else ("index" if mapping is None else "name")
-        logits = _logits(model, examples, described, batch_size, progress)
+        logits = _logits(model, examples, described, batch_size, progress, length)
         metrics = measure(described, predictions(described, logits, mapping), examples.labels)
     return Evaluation(
         model=model.name,
@@ -139,6 +157,7 @@ def score_task(
         full=examples.full,
         partial=examples.partial,
         skipped=examples.skipped,
+        max_length=length,
         source=examples.source,
         metrics=metrics,
         score=sum(metrics.values()) / len(metrics),
@@ -147,7 +166,9 @@ def score_task(
 
 
 def read_examples(task: GlueTask, data: str | Path | None, split: str | None = None) -> Examples:
-    """Return one split of a task from a folder of GLUE's files, or from the hub when there is none."""
+    """Return one split of a task: by its own reader, from a folder of GLUE's files, or else from the hub."""
+    if task.reader is not None:
+        return task.reader(task, data, split)
     return read_glue_hub(task, split) if data is None else read_glue(task, data, split)
 
 
@@ -215,11 +236,16 @@ def _with_embedding(
 
 
 def _logits(
-    model: Model, examples: Examples, task: GlueTask, batch_size: int, progress: Progress | None
+    model: Model,
+    examples: Examples,
+    task: GlueTask,
+    batch_size: int,
+    progress: Progress,
+    max_length: int | None,
 ) -> NDArray[np.float64]:
     """Return the logits (n, outputs) in the order of the examples."""
     logits = np.full((len(examples), task.outputs), np.nan)
-    for indices, _, outputs in run(model, examples.texts, batch_size, progress):
+    for indices, _, outputs in run(model, examples.texts, batch_size, progress, max_length):
         logits[indices] = outputs["logits"].detach().double().cpu().numpy()
     if not np.isfinite(logits).all():
         raise ModelError(f"Logits of {model.name} on {task.name} hold NaN or infinity.")

@@ -1,4 +1,4 @@
-"""A task's data as a grid uses it: texts and tokens of both splits, and where they came from."""
+"""A task's data as training uses it: texts and tokens of both splits, and where they came from."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from octavo.graph import Encoder, Text
 from octavo.methods.training.labelled import Labelled, tokenize_labelled
+from octavo.progress import Progress, silent
 from octavo.tasks.evaluate import read_examples
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GlueTask, glue_task, measure, predictions
@@ -40,15 +41,15 @@ class TaskData:
         """Return some of the training texts, others for every seed."""
         return random.Random(seed).sample(self.texts, min(count, len(self.texts)))
 
-    def metrics(self, model: Encoder) -> dict[str, float]:
+    def metrics(self, model: Encoder, progress: Progress = silent) -> dict[str, float]:
         """Return the task's metrics times 100 on the development set."""
-        logits = predict(model, self.dev)
+        logits = predict(model, self.dev, progress=progress)
         return measure(self.task, predictions(self.task, logits, self.order), self.truth)
 
-    def score(self, model: Encoder) -> float:
+    def score(self, model: Encoder, progress: Progress = silent) -> float:
         """Return the mean of the task's metrics, the score of the paper's tables."""
-        found = self.metrics(model)
-        return sum(found.values()) / len(found)
+        metrics = self.metrics(model, progress)
+        return sum(metrics.values()) / len(metrics)
 
 
 def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: int = 128) -> TaskData:
@@ -85,20 +86,23 @@ def describe(examples: Examples) -> dict[str, Any]:
     }
 
 
-def predict(model: Encoder, data: Labelled, batch_size: int = 128) -> NDArray[np.float64]:
+def predict(
+    model: Encoder, data: Labelled, batch_size: int = 128, progress: Progress = silent
+) -> NDArray[np.float64]:
     """Return the logits (n, outputs) of all examples in their order."""
     order = torch.argsort(data.lengths, stable=True)
     moved = order.to(data.labels.device)
-    pieces = []
+    parts = []
     with torch.no_grad():
         for start in range(0, len(order), batch_size):
             width = data.width(order[start : start + batch_size])
             inputs, _ = data.batch(moved[start : start + batch_size], width)
-            pieces.append(model.graph(*inputs)[0])
-    logits = torch.cat(pieces).double().cpu().numpy()
-    placed = np.empty_like(logits)
-    placed[order.numpy()] = logits
-    return placed
+            parts.append(model.graph(*inputs)[0])
+            progress(min(start + batch_size, len(order)), len(order))
+    logits = torch.cat(parts).double().cpu().numpy()
+    restored = np.empty_like(logits)
+    restored[order.numpy()] = logits
+    return restored
 
 
 def _outputs(labels: NDArray[Any], order: tuple[int, ...] | None) -> NDArray[Any]:
