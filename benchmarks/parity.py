@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from output import add_options, report
 
 import octavo
-from octavo.cli.story import demo_texts
 from octavo.graph import Text
 from octavo.runtime.artifacts import Artifact
 from octavo.runtime.parity import simulation_and_file, site_parity
 from octavo.runtime.quality import cosines, text_vectors
+from octavo.tasks.demo import split_demo_texts
 from octavo.tasks.evaluation import read_examples
 from octavo.tasks.glue import glue_task
 from octavo.versions import versions
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--data", help="folder with GLUE's tasks")
     add_options(parser)
     options = parser.parse_args()
-    calibration, texts = demo_texts()
+    calibration, texts = split_demo_texts()
     if options.task:
         task = glue_task(options.task)
         calibration = list(read_examples(task, options.data, "train").texts[:CALIBRATION_TEXTS])

@@ -46,6 +46,7 @@ PUBLIC = [
     "TensorSpec",
     "__version__",
     "allocate_bits",
+    "demo_texts",
     "diagnose",
     "evaluate",
     "export",

@@ -95,7 +95,7 @@ def test_bad_input_is_one_sentence(
     assert "Traceback" not in result.output
 
 
-def test_an_interrupted_run_says_how_to_continue(
+def test_an_interrupted_run_says_how_to_resume(
     run: Run, tiny: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
@@ -104,9 +104,15 @@ def test_an_interrupted_run_says_how_to_continue(
     monkeypatch.setattr("octavo.diagnosis.run.analyse", interrupt)
     result = run("diagnose", tiny, "--texts", texts, "-o", tmp_path / "out")
     assert result.exit_code == 130
-    assert "the same command continues there" in result.stderr
+    assert "the same command resumes there" in result.stderr
     monkeypatch.undo()
     assert (
         run("diagnose", tiny, "--texts", texts, "-o", tmp_path / "out", "--sensitivity", "last").exit_code
         == 0
     )
+
+
+def test_an_unknown_task_is_refused_before_loading(run: Run, texts: Path) -> None:
+    result = run("diagnose", "no-such-model", "--texts", texts, "--task", "glue/rtee")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "did you mean 'glue/rte'" in result.stderr

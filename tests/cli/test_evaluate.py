@@ -61,9 +61,17 @@ def test_a_task_has_a_score(run: Run, classifier: Path, rte: Path) -> None:
         (("--against", "x"), "--against MODEL and --texts FILE"),
         (("--task", "glue/rte", "--against", "x"), "either --task, or --against and --texts"),
         (("--split", "dev"), "belong to a task"),
+        (("--max-length", "9"), "belong to a task"),
         (("--task", "glue/rtee"), "did you mean 'glue/rte'"),
     ],
-    ids=["nothing to do", "no texts", "task and reference", "split without task", "unknown task"],
+    ids=[
+        "nothing to do",
+        "no texts",
+        "task and reference",
+        "split without task",
+        "length without task",
+        "unknown task",
+    ],
 )
 def test_bad_options_are_refused_before_loading(run: Run, arguments: tuple[str, ...], expected: str) -> None:
     result = run("evaluate", "no-such-model", *arguments)

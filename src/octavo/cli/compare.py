@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.cli.options import (
     TEXT_FILE,
     DataOption,
-    DebugOption,
     Device,
     DeviceOption,
-    JsonOption,
     ModelArgument,
     ScoreOption,
 )
-from octavo.cli.session import session
 from octavo.cli.summary import megabytes
 from octavo.errors import SpecError
 from octavo.spec.presets import recipe as find_recipe
@@ -54,39 +53,52 @@ _COLUMNS = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("compare", help=_HELP)(_compare)
-
-
+@command("compare", _HELP)
 def _compare(
+    console: Console,
     model: ModelArgument,
     recipes: Annotated[
         str,
         typer.Option(
-            metavar="A,B,...", help="Presets or YAML files, separated by commas.", show_default=False
+            "--recipes",
+            metavar="A,B,...",
+            help="Presets or YAML files, separated by commas.",
+            show_default=False,
         ),
     ],
     calibration: Annotated[
         Path,
-        typer.Option(metavar="FILE", help=f"Texts to find ranges with: {TEXT_FILE}.", show_default=False),
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help=f"Texts to find ranges with: {TEXT_FILE}.",
+            show_default=False,
+        ),
     ],
     texts: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Texts to measure fidelity on.", show_default="those of calibration"
+            "--texts",
+            metavar="FILE",
+            help="Texts to measure fidelity on.",
+            show_default="those of calibration",
         ),
     ] = None,
     task: ScoreOption = None,
     data: DataOption = None,
     seeds: Annotated[
-        str, typer.Option(metavar="0,1,...", help="Orders of the calibration texts; more give medians.")
+        str,
+        typer.Option(
+            "--seeds", metavar="0,1,...", help="Orders of the calibration texts; more give medians."
+        ),
     ] = "0",
     limit: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"),
+        typer.Option(
+            "--limit", min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"
+        ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Calibration texts per batch.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Calibration texts per batch.")] = 1,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -97,24 +109,21 @@ def _compare(
             show_default=False,
         ),
     ] = None,
-    as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
-        if task is None and data is not None:
-            raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
-        chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
-        settings = _settings(calibration, texts, task, data, seeds, limit, batch_size)
-        encoder = current.load(model)
-        from octavo.experiments.comparison import compare_recipes
+    if task is None and data is not None:
+        raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
+    chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
+    settings = _settings(calibration, texts, task, data, seeds, limit, batch_size)
+    encoder = console.load(model, device=device)
+    from octavo.experiments.comparison import compare_recipes
 
-        with current.progress(f"Comparing {len(chosen)} recipes") as progress:
-            rows = compare_recipes(encoder, chosen, settings, folder=output, progress=progress)
-        current.show(_table(model, rows))
-        if output is not None:
-            current.show(f"Kept in {output}; the same command goes on from there.")
-        current.result({"model": model, "rows": rows, **settings.to_dict(), "versions": versions()})
+    with console.progress(f"Comparing {len(chosen)} recipes") as progress:
+        rows = compare_recipes(encoder, chosen, settings, folder=output, progress=progress)
+    console.show(_table(model, rows))
+    if output is not None:
+        console.show(f"Kept in {output}; the same command goes on from there.")
+    console.result({"model": model, "rows": rows, **settings.to_dict(), "versions": versions()})
 
 
 def _settings(

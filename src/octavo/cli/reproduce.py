@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.options import DataOption, DebugOption, Device, DeviceOption, JsonOption
-from octavo.cli.session import Session, session
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import DataOption, Device, DeviceOption
 
 if TYPE_CHECKING:
     from octavo.experiments.cell import Cell
@@ -36,12 +37,9 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("reproduce", help=_HELP)(_reproduce)
-
-
+@command("reproduce", _HELP)
 def _reproduce(
+    console: Console,
     tables: Annotated[
         list[str],
         typer.Argument(metavar="TABLE", help="Names of tables, or YAML files.", show_default=False),
@@ -57,117 +55,127 @@ def _reproduce(
     ],
     data: DataOption = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="Only these tasks, such as stsb.", show_default="all")
+        list[str] | None, typer.Option("--task", help="Only these tasks, such as stsb.", show_default="all")
     ] = None,
     row: Annotated[
-        list[str] | None, typer.Option(help="Only these rows, by name.", show_default="all")
+        list[str] | None, typer.Option("--row", help="Only these rows, by name.", show_default="all")
     ] = None,
-    only_seed: Annotated[list[int] | None, typer.Option(help="Only these seeds.", show_default="all")] = None,
+    only_seed: Annotated[
+        list[int] | None, typer.Option("--only-seed", help="Only these seeds.", show_default="all")
+    ] = None,
     start_seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Quantize the model fine-tuned with this seed.", show_default="the median"),
+        typer.Option(
+            "--start-seed",
+            min=0,
+            help="Quantize the model fine-tuned with this seed.",
+            show_default="the median",
+        ),
     ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
+            "--settings",
             metavar="NAME|FILE",
             help="Hyper-parameters: paper, minilm or a YAML file.",
             show_default="by model",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Where cells run: local or ray.")] = "local",
+    engine: Annotated[str, typer.Option("--engine", help="Where cells run: local or ray.")] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; they may share one GPU.", show_default="1")
+        int | None,
+        typer.Option("--workers", min=1, help="Processes; they may share one GPU.", show_default="1"),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster.", show_default="a new local one")
+        str | None,
+        typer.Option("--address", help="Address of a Ray cluster.", show_default="a new local one"),
     ] = None,
     stop_after: Annotated[
         float | None,
         typer.Option(
-            min=1, metavar="SECONDS", help="Stop by then; run again to resume.", show_default="never"
+            "--stop-after",
+            min=1,
+            metavar="SECONDS",
+            help="Stop by then; run again to resume.",
+            show_default="never",
         ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the cells that are missing, and how long they take.")
     ] = False,
-    as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
     began = time.monotonic()
-    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
-        from octavo.errors import SpecError
-        from octavo.experiments import planning
-        from octavo.experiments.estimate import estimate, total_seconds
-        from octavo.experiments.runner import RunConfiguration
-        from octavo.experiments.settings import load_settings, settings_for
-        from octavo.experiments.table import load_table
+    from octavo.errors import SpecError
+    from octavo.experiments import planning
+    from octavo.experiments.estimate import estimate, total_seconds
+    from octavo.experiments.runner import RunConfiguration
+    from octavo.experiments.settings import load_settings, settings_for
+    from octavo.experiments.table import load_table
 
-        if engine not in ("local", "ray"):
-            raise SpecError(f"unknown engine {engine!r}; use local or ray")
-        chosen = settings_for(model) if settings is None else load_settings(settings)
-        loaded = [load_table(name) for name in tables]
-        configuration = RunConfiguration(
-            model=model,
-            data=None if data is None else str(data),
-            output=str(output),
-            device=device.value,
-            settings=chosen.name,
-            start_seed=start_seed,
-            tables=tuple(tables),
-        )
-        selection = planning.Selection(
-            tasks=tuple(task or ()),
-            rows=tuple(row or ()),
-            seeds=tuple(only_seed or ()),
-        )
-        results = configuration.results()
-        cells = planning.plan(loaded, selection, chosen, configuration)
-        missing = results.missing(cells)
-        current.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
-        if data is not None and (absent := planning.missing_tasks(loaded, data)):
-            current.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
-        failed: dict[str, str] = {}
-        document: dict[str, Any] = {"cells": len(cells)}
-        if dry_run:
-            estimates = estimate(missing, results.all())
-            _show_plan(current, estimates, total_seconds(estimates))
-            document |= {
-                "plan": [each.to_dict() for each in estimates],
-                "seconds": total_seconds(estimates),
-            }
-        else:
-            made = planning.make_engine(engine, configuration, workers, address)
-            left_over = math.inf if stop_after is None else began + stop_after - time.monotonic()
-            failed = _run(current, cells, len(missing), configuration, made, left_over)
-        left = results.missing(cells)
-        current.show(
-            f"{len(cells) - len(left)} of {len(cells)} cells are done; "
-            f"render them with octavo tables {output}"
-        )
-        current.result({**document, "missing": [cell.path for cell in left], "failed": failed})
-        if failed:
-            from octavo.experiments.grid import failures_message
+    if engine not in ("local", "ray"):
+        raise SpecError(f"unknown engine {engine!r}; use local or ray")
+    chosen = settings_for(model) if settings is None else load_settings(settings)
+    loaded = [load_table(name) for name in tables]
+    configuration = RunConfiguration(
+        model=model,
+        data=None if data is None else str(data),
+        output=str(output),
+        device=device.value,
+        settings=chosen.name,
+        start_seed=start_seed,
+        tables=tuple(tables),
+    )
+    selection = planning.Selection(
+        tasks=tuple(task or ()),
+        rows=tuple(row or ()),
+        seeds=tuple(only_seed or ()),
+    )
+    results = configuration.results()
+    cells = planning.plan(loaded, selection, chosen, configuration)
+    missing = results.missing(cells)
+    console.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
+    if data is not None and (absent := planning.missing_tasks(loaded, data)):
+        console.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
+    failed: dict[str, str] = {}
+    document: dict[str, Any] = {"cells": len(cells)}
+    if dry_run:
+        estimates = estimate(missing, results.all())
+        _show_plan(console, estimates, total_seconds(estimates))
+        document |= {
+            "plan": [each.to_dict() for each in estimates],
+            "seconds": total_seconds(estimates),
+        }
+    else:
+        made = planning.make_engine(engine, configuration, workers, address)
+        left_over = math.inf if stop_after is None else began + stop_after - time.monotonic()
+        failed = _run(console, cells, len(missing), configuration, made, left_over)
+    left = results.missing(cells)
+    console.show(
+        f"{len(cells) - len(left)} of {len(cells)} cells are done; render them with octavo tables {output}"
+    )
+    console.result({**document, "missing": [cell.path for cell in left], "failed": failed})
+    if failed:
+        from octavo.experiments.grid import failures_message
 
-            raise failures_message(failed)
+        raise failures_message(failed)
 
 
-def _show_plan(current: Session, estimates: Sequence[CellEstimate], total: float | None) -> None:
+def _show_plan(console: Console, estimates: Sequence[CellEstimate], total: float | None) -> None:
     """List the cells to run, and how long they take one after another."""
     for each in estimates:
         steps = f", {each.steps} steps" if each.steps else ""
         seconds = "" if each.seconds is None else f", about {_duration(each.seconds)}"
-        current.show(f"{each.cell.path}{steps}{seconds}")
+        console.show(f"{each.cell.path}{steps}{seconds}")
     if not estimates:
         return
     if total is not None:
-        current.show(
+        console.show(
             f"About {_duration(total)} one after another, on a machine like that of the results here."
         )
         return
     unknown = sum(each.seconds is None for each in estimates)
-    current.show(
+    console.show(
         f"The time of {unknown} cells is not known before one of their kind has run in this folder; "
         f"training takes {sum(each.steps for each in estimates)} steps in all."
     )
@@ -182,7 +190,7 @@ def _duration(seconds: float) -> str:
 
 
 def _run(
-    current: Session,
+    console: Console,
     cells: list[Cell],
     total: int,
     configuration: RunConfiguration,
@@ -192,13 +200,13 @@ def _run(
     from octavo.experiments.planning import reproduce
 
     done = 0
-    with current.progress("Running cells") as progress:
+    with console.progress("Running cells") as progress:
 
         def report(cell: Cell, score: float | None, failure: str | None) -> None:
             nonlocal done
             done += 1
             progress(done, total)
             outcome = f"failed: {failure}" if score is None else f"{score:.2f}"
-            current.show(f"[{done}/{total}] {cell.path} {outcome}")
+            console.show(f"[{done}/{total}] {cell.path} {outcome}")
 
         return reproduce(cells, configuration, engine, stop_after=stop_after, report=report)

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.cli.options import (
     DataOption,
-    DebugOption,
     Device,
     DeviceOption,
     ForceOption,
-    JsonOption,
     ModelArgument,
     SeedOption,
 )
-from octavo.cli.session import Session, session
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder
@@ -56,23 +55,27 @@ Examples:
 * `octavo qat bert-rte --recipe w4a8-e2-qat --task glue/rte --data glue -o bert-rte-w4a8 --epochs 6`
 """
 
-TaskOption = Annotated[str, typer.Option(help="The task, such as glue/rte.", show_default=False)]
+TaskOption = Annotated[str, typer.Option("--task", help="The task, such as glue/rte.", show_default=False)]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where the model is saved.", show_default=False)
 ]
 RateOption = Annotated[
-    float | None, typer.Option(min=0, help="Maximum learning rate.", show_default="the paper's")
+    float | None,
+    typer.Option("--learning-rate", min=0, help="Maximum learning rate.", show_default="the paper's"),
 ]
 BatchOption = Annotated[
-    int | None, typer.Option(min=1, help="Examples per step.", show_default="the paper's")
+    int | None, typer.Option("--batch-size", min=1, help="Examples per step.", show_default="the paper's")
 ]
 EpochsOption = Annotated[
-    int | None, typer.Option(min=1, help="Passes over the data.", show_default="the paper's")
+    int | None, typer.Option("--epochs", min=1, help="Passes over the data.", show_default="the paper's")
 ]
 LengthOption = Annotated[
-    int | None, typer.Option(min=2, help="Most tokens of a text.", show_default="the paper's 128")
+    int | None,
+    typer.Option("--max-length", min=2, help="Most tokens of a text.", show_default="the paper's 128"),
 ]
-PrecisionOption = Annotated[str, typer.Option(help="no, bf16 or fp16: mixed precision by accelerate.")]
+PrecisionOption = Annotated[
+    str, typer.Option("--mixed-precision", help="no, bf16 or fp16: mixed precision by accelerate.")
+]
 CompileOption = Annotated[
     bool,
     typer.Option(
@@ -80,17 +83,14 @@ CompileOption = Annotated[
     ),
 ]
 LogOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Log to tensorboard or another tracker of accelerate.")
+    str | None,
+    typer.Option("--log", metavar="NAME", help="Log to tensorboard or another tracker of accelerate."),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add both commands to the application."""
-    app.command("finetune", help=_FINETUNE)(_finetune)
-    app.command("qat", help=_QAT)(_qat)
-
-
+@command("finetune", _FINETUNE)
 def _finetune(
+    console: Console,
     model: ModelArgument,
     task: TaskOption,
     output: OutputOption,
@@ -99,57 +99,61 @@ def _finetune(
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
     max_length: LengthOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and keep the median.")] = 1,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Train with this many seeds and keep the median.")
+    ] = 1,
     mixed_precision: PrecisionOption = "no",
     compiled: CompileOption = False,
     log: LogOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo.experiments.paper import finetuning_defaults
-        from octavo.files import check_output
-        from octavo.methods.training.finetuning import save_encoder
-        from octavo.methods.training.head import load_with_head
-        from octavo.methods.training.seeds import finetune_seeds, median_by
-        from octavo.tasks.glue import glue_task
-        from octavo.tasks.heads import name_outputs
-        from octavo.tasks.task_data import read_task
+    from octavo.experiments.paper import finetuning_defaults
+    from octavo.files import check_output
+    from octavo.methods.training.finetuning import save_encoder
+    from octavo.methods.training.head import load_with_head
+    from octavo.methods.training.seeds import finetune_seeds, median_by
+    from octavo.tasks.glue import glue_task
+    from octavo.tasks.heads import name_outputs
+    from octavo.tasks.task_data import read_task
 
-        outputs = glue_task(task).outputs
-        check_output(output, force, marker="config.json")
-        hyper = _changed(finetuning_defaults(task), learning_rate, batch_size, epochs, max_length)
-        with _launch(mixed_precision, log, output, device) as accelerator:
-            with current.progress(f"Loading {model}"):
-                base = load_with_head(model, outputs, device=_device(current, accelerator))
-            name_outputs(base, task)
-            examples = read_task(base, task, data, hyper.max_length)
-            with current.progress("Fine-tuning") as progress:
-                runs = finetune_seeds(
-                    base,
-                    examples.train,
-                    hyper,
-                    seeds=range(seed, seed + seeds),
-                    score=examples.score,
-                    output=output,
-                    options=_options(progress, accelerator, log, compiled),
-                )
-            kept = median_by(lambda run: run.score, runs)
-            if accelerator is None or accelerator.is_main_process:
-                save_encoder(kept.encoder, output, force=force)
-                scores = sorted(run.score for run in runs)
-                _report(current, output, task, examples, kept.encoder, kept.result, kept.seed, scores, hyper)
+    outputs = glue_task(task).outputs
+    check_output(output, force, marker="config.json")
+    hyper = _changed(finetuning_defaults(task), learning_rate, batch_size, epochs, max_length)
+    with _launch(mixed_precision, log, output, device) as accelerator:
+        with console.progress(f"Loading {model}"):
+            base = load_with_head(model, outputs, device=_device(device, accelerator))
+        name_outputs(base, task)
+        examples = read_task(base, task, data, hyper.max_length)
+        with console.progress("Fine-tuning") as progress:
+            runs = finetune_seeds(
+                base,
+                examples.train,
+                hyper,
+                seeds=range(seed, seed + seeds),
+                score=examples.score,
+                output=output,
+                options=_options(progress, accelerator, log, compiled),
+            )
+        kept = median_by(lambda run: run.score, runs)
+        if accelerator is None or accelerator.is_main_process:
+            save_encoder(kept.encoder, output, force=force)
+            scores = sorted(run.score for run in runs)
+            _report(console, output, task, examples, kept.encoder, kept.result, kept.seed, scores, hyper)
 
 
+@command("qat", _QAT)
 def _qat(
+    console: Console,
     model: ModelArgument,
     recipe: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE", help="A preset such as w8a8-qat, or a YAML file.", show_default=False
+            "--recipe",
+            metavar="NAME|FILE",
+            help="A preset such as w8a8-qat, or a YAML file.",
+            show_default=False,
         ),
     ],
     task: TaskOption,
@@ -160,54 +164,51 @@ def _qat(
     epochs: EpochsOption = None,
     max_length: LengthOption = None,
     calibration_texts: Annotated[
-        int, typer.Option(min=1, help="Training texts that ranges start from.")
+        int, typer.Option("--calibration-texts", min=1, help="Training texts that ranges start from.")
     ] = 16,
     mixed_precision: PrecisionOption = "no",
     compiled: CompileOption = False,
     log: LogOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo import load
-        from octavo.experiments.paper import qat_defaults
-        from octavo.files import check_output
-        from octavo.graph.saved.write import MANIFEST
-        from octavo.methods.training.checkpoint import checkpoint_beside
-        from octavo.methods.training.quantized import qat
-        from octavo.spec.presets import recipe as find_recipe
-        from octavo.tasks.glue import glue_task
-        from octavo.tasks.heads import check_head
-        from octavo.tasks.task_data import read_task
+    from octavo import load
+    from octavo.experiments.paper import qat_defaults
+    from octavo.files import check_output
+    from octavo.graph.saved.write import MANIFEST
+    from octavo.methods.training.checkpoint import checkpoint_beside
+    from octavo.methods.training.quantized import qat
+    from octavo.spec.presets import recipe as find_recipe
+    from octavo.tasks.glue import glue_task
+    from octavo.tasks.heads import check_head
+    from octavo.tasks.task_data import read_task
 
-        glue_task(task)
-        chosen = find_recipe(recipe)
-        check_output(output, force, marker=MANIFEST)
-        hyper = _changed(qat_defaults(task, chosen), learning_rate, batch_size, epochs, max_length)
-        with _launch(mixed_precision, log, output, device) as accelerator:
-            with current.progress(f"Loading {model}"):
-                base = load(model, device=_device(current, accelerator))
-            check_head(base, task)
-            examples = read_task(base, task, data, hyper.max_length)
-            with current.progress(f"Training {chosen.name}") as progress:
-                options = _options(progress, accelerator, log, compiled)
-                quantized, result = qat(
-                    base,
-                    chosen,
-                    examples.train,
-                    hyper,
-                    calibration=examples.sample(calibration_texts, seed),
-                    seed=seed,
-                    score=examples.score,
-                    options=replace(options, checkpoint=checkpoint_beside(output, seed)),
-                )
-            if accelerator is None or accelerator.is_main_process:
-                quantized.save(output, force=force)
-                scores = [examples.score(quantized)]
-                _report(current, output, task, examples, quantized, result, seed, scores, hyper)
+    glue_task(task)
+    chosen = find_recipe(recipe)
+    check_output(output, force, marker=MANIFEST)
+    hyper = _changed(qat_defaults(task, chosen), learning_rate, batch_size, epochs, max_length)
+    with _launch(mixed_precision, log, output, device) as accelerator:
+        with console.progress(f"Loading {model}"):
+            base = load(model, device=_device(device, accelerator))
+        check_head(base, task)
+        examples = read_task(base, task, data, hyper.max_length)
+        with console.progress(f"Training {chosen.name}") as progress:
+            options = _options(progress, accelerator, log, compiled)
+            quantized, result = qat(
+                base,
+                chosen,
+                examples.train,
+                hyper,
+                calibration=examples.sample(calibration_texts, seed),
+                seed=seed,
+                score=examples.score,
+                options=replace(options, checkpoint=checkpoint_beside(output, seed)),
+            )
+        if accelerator is None or accelerator.is_main_process:
+            quantized.save(output, force=force)
+            scores = [examples.score(quantized)]
+            _report(console, output, task, examples, quantized, result, seed, scores, hyper)
 
 
 def _changed(
@@ -227,8 +228,8 @@ def _changed(
     return replace(hyper, **changes)
 
 
-def _device(current: Session, accelerator: Any) -> str:
-    return str(current.device if accelerator is None else accelerator.device)
+def _device(device: Device, accelerator: Any) -> str:
+    return str(device if accelerator is None else accelerator.device)
 
 
 @contextmanager
@@ -251,7 +252,7 @@ def _options(progress: Progress, accelerator: Any, log: str | None, compiled: bo
 
 
 def _report(
-    current: Session,
+    console: Console,
     output: Path,
     task: str,
     examples: TaskData,
@@ -269,14 +270,14 @@ def _report(
     shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
     partial = [split for split, about in examples.about.items() if about["partial"]]
     epoch = f"epoch {result.kept_epoch} of {hyper.epochs}"
-    current.show(f"{task}: {shown} (seed {seed}, {epoch}, {result.seconds:.0f} s)")
+    console.show(f"{task}: {shown} (seed {seed}, {epoch}, {result.seconds:.0f} s)")
     if len(scores) > 1:
         listed = ", ".join(f"{score:.2f}" for score in scores)
-        current.show(f"Scores of all seeds: {listed}; the median was kept.")
+        console.show(f"Scores of all seeds: {listed}; the median was kept.")
     if partial:
-        current.warn(f"the data is partial: {', '.join(partial)}")
-    current.show(f"Saved in {output}")
-    current.result(
+        console.warn(f"the data is partial: {', '.join(partial)}")
+    console.show(f"Saved in {output}")
+    console.result(
         {
             "task": task,
             "output": str(output),

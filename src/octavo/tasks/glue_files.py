@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import DataError, OctavoWarning
 from octavo.tasks.examples import Examples
-from octavo.tasks.glue import GlueTask, glue_task
+from octavo.tasks.glue import GLUE, GlueTask, glue_task
 from octavo.tasks.lines import read_lines
 from octavo.tasks.texts import Text
 
@@ -51,6 +51,17 @@ def read_glue(task: GlueTask | str, data: str | Path, split: str | None = None) 
         source=str(path),
         skipped=broken,
     )
+
+
+def glue_samples(data: str | Path, count: int) -> dict[str, tuple[Text, ...]]:
+    """Return at most `count` texts of every task whose development set is in a folder, by task folder."""
+    tasks = [t for t in GLUE.values() if (Path(data) / t.folder / f"{t.default_split}.tsv").is_file()]
+    if not tasks:
+        folders = ", ".join(task.folder for task in GLUE.values())
+        raise DataError(
+            f"{data} holds none of GLUE's task folders ({folders}); give the folder that holds them"
+        )
+    return {task.folder: read_glue(task, data).texts[:count] for task in tasks}
 
 
 def label_array(task: GlueTask, labels: list[float]) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """The steps of `octavo demo`, in order; each one tells, works and shows.
 
 A further step is a function of the story, added to `STEPS`: it finds models and texts in the story, writes
-below `story.folder`, prints with `story.begin`, `story.tell` and `story.session.show`, and adds to
+below `story.folder`, prints with `story.begin`, `story.tell` and `story.console.show`, and adds to
 `story.results`.
 """
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from octavo.cli.demo_deploy import deploy
-from octavo.cli.demo_report import report
-from octavo.cli.neighbour import find_example, similarities
+from octavo.cli.demo.deploy_step import deploy
+from octavo.cli.demo.neighbours import find_example, similarities
+from octavo.cli.demo.report_step import report
+from octavo.cli.demo.story import MODEL, Story
 from octavo.cli.sites import shape_in_words
-from octavo.cli.story import MODEL, Story, demo_texts
 from octavo.cli.summary import in_words, megabytes
 from octavo.spec import AllMinMax, Override, PerEmbedding, Recipe
 
@@ -36,7 +36,7 @@ def meet(story: Story) -> None:
     from octavo.graph.sizes import float_bytes
 
     story.begin("A real model and its sites")
-    story.encoder = encoder = story.session.load(MODEL)
+    story.encoder = encoder = story.console.load(MODEL, device=story.device, seed=story.seed)
     activations, weights, size = encoder.activation_sites, encoder.weight_sites, float_bytes(encoder)
     story.tell(
         f"""{MODEL} is all-MiniLM-L6-v2, a sentence encoder in wide use: it turns a text into an embedding of
@@ -45,7 +45,7 @@ def meet(story: Story) -> None:
         a tensor can be quantized, a "site": {len(activations)} activations and {len(weights)} weights.
         These are the activations of the first layer:"""
     )
-    story.session.show(_site_table([site for site in activations if site.name.startswith("layers.0.")]))
+    story.console.show(_site_table([site for site in activations if site.name.startswith("layers.0.")]))
     story.results |= {
         "model": MODEL,
         "activation_sites": len(activations),
@@ -56,9 +56,11 @@ def meet(story: Story) -> None:
 
 def measure(story: Story) -> None:
     """Run the float model, and say how the others will be compared with it."""
+    from octavo.tasks.demo import split_demo_texts
+
     story.begin("What the float model does")
-    story.calibration, story.texts = demo_texts()
-    with story.session.progress("Running the float model"):
+    story.calibration, story.texts = split_demo_texts()
+    with story.console.progress("Running the float model"):
         close = similarities(story.encoder, PARAPHRASE)[0, 1]
         cosines = story.similarities[FLOAT] = similarities(story.encoder, story.sentences)
     story.tell(
@@ -66,7 +68,7 @@ def measure(story: Story) -> None:
         models, the {len(story.texts)} others judge them. The float model sees what means the same: these two
         have a cosine of {close:.2f}, where two sentences at random have about {_typical(cosines):.2f}:"""
     )
-    story.session.show(*(f"  {sentence}" for sentence in PARAPHRASE))
+    story.console.show(*(f"  {sentence}" for sentence in PARAPHRASE))
     story.tell(
         """A quantized model should give the same embeddings. Two measures: the cosine between the float and
         the quantized embedding of each text (1 is perfect), and how many of a text's ten nearest texts stay
@@ -80,16 +82,16 @@ def break_it(story: Story) -> None:
     story.begin(f"Plain 8 bits break it: recipe {BROKEN}")
     story.tell("Every weight and activation in 8 bits, with one range for each tensor: the textbook way.")
     _stress_numbers(story, story.try_recipe(BROKEN))
-    name, step = _widest(story)
+    name, spacing = _widest(story)
     spans = _spans(story, name)
     typical, widest = float(spans.median()), float(spans.max())
     story.tell(
         f"""Why? 8 bits are 256 levels, and the widest dimension of a tensor decides how far apart they are.
         Look at {name}: one of its {len(spans)} dimensions spans {widest:.0f}, the median one {typical:.1f}.
-        The levels for all of them are {step:.2f} apart, so the median dimension is left with about
-        {typical / step:.0f} of the 256."""
+        The levels for all of them are {spacing:.2f} apart, so the median dimension is left with about
+        {typical / spacing:.0f} of the 256."""
     )
-    story.results["outlier"] = {"site": name, "widest": widest, "median": typical, "step": step}
+    story.results["outlier"] = {"site": name, "widest": widest, "median": typical, "step": spacing}
 
 
 def repair_with_bits(story: Story) -> None:
@@ -112,25 +114,26 @@ def repair_with_groups(story: Story) -> None:
     )
     numbers = story.try_recipe(GROUPED)
     _stress_numbers(story, numbers)
-    name, step = _widest(story)
-    steps = sorted(story.models[GROUPED].quantizers[name].scale.tolist())
+    name, spacing = _widest(story)
+    spacings = sorted(story.models[GROUPED].quantizers[name].scale.tolist())
     story.tell(
-        f"""In {name} the levels, {step:.2f} apart before, are now {steps[0]:.3f} to {steps[-2]:.3f} apart in
-        five of the six groups; only in the group with the outliers they are {steps[-1]:.2f} apart."""
+        f"""In {name} the levels, {spacing:.2f} apart before, are now {spacings[0]:.3f} to
+        {spacings[-2]:.3f} apart in five of the six groups; only in the group with the outliers they are
+        {spacings[-1]:.2f} apart."""
     )
 
 
 def conclude(story: Story) -> None:
     """Show one text's neighbour through all models, and all numbers in a table."""
     story.begin("All together")
-    story.session.show(_table(story))
+    story.console.show(_table(story))
     story.tell(
         """Weights are counted on disk; these recipes differ in their activations only. Quantization is
         simulated here: computed in float, rounded to where the integers are."""
     )
     _show_example(story)
-    story.tell("Now your own model, with some dozens of texts like those it will see, one a line:")
-    story.session.show(f"  octavo quantize MODEL --recipe {GROUPED} --calibration FILE -o DIR")
+    story.tell("Now your own model, with a few dozen texts like those it will see, one per line:")
+    story.console.show(f"  octavo quantize MODEL --recipe {GROUPED} --calibration FILE -o DIR")
 
 
 STEPS: tuple[Callable[[Story], None], ...] = (
@@ -153,7 +156,7 @@ def _site_table(sites: list[Site]) -> Table:
 
 
 def _typical(cosines: Any) -> float:
-    """The mean over all pairs of different texts; the diagonal holds -1."""
+    """Return the mean over all pairs of different texts; the diagonal holds -1."""
     count = len(cosines)
     return float((cosines.sum() + count) / (count * (count - 1)))
 
@@ -166,19 +169,19 @@ def _stress_numbers(story: Story, numbers: dict[str, Any]) -> None:
 
 
 def _widest(story: Story) -> tuple[str, float]:
-    """The feed-forward activation whose levels are farthest apart in the plain 8-bit model, and how far."""
+    """Find the feed-forward activation whose levels are farthest apart in plain 8 bits, and how far."""
     sites = (site.name for site in story.encoder.activation_sites if site.role in FEED_FORWARD)
-    steps = {name: float(story.models[BROKEN].quantizers[name].scale.max()) for name in sites}
-    return max(steps.items(), key=lambda item: item[1])
+    spacings = {name: float(story.models[BROKEN].quantizers[name].scale.max()) for name in sites}
+    return max(spacings.items(), key=lambda item: item[1])
 
 
 def _spans(story: Story, site: str) -> Tensor:
-    """The range of every dimension of an activation, (width,): what a recipe for this one site finds."""
+    """Return the range of every dimension of an activation, (width,), found by a recipe for it alone."""
     import octavo
 
     look = Override(sites=(site,), bits=8, granularity=PerEmbedding(), estimator=AllMinMax())
     alone = Recipe(name="spans", weights=None, activations=None, overrides=(look,))
-    with story.session.progress(f"Looking at {site}") as progress:
+    with story.console.progress(f"Looking at {site}") as progress:
         quantizer = octavo.quantize(story.encoder, alone, story.calibration, progress=progress).quantizers[
             site
         ]
@@ -193,13 +196,13 @@ def _show_example(story: Story) -> None:
         f"""What that means in use, at the text where {BROKEN} errs most clearly. Of {len(story.sentences)}
         sentences, which one is nearest to this?"""
     )
-    story.session.show(f"  {example.text}")
+    story.console.show(f"  {example.text}")
     table = Table(box=None, show_header=False, padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column()
-    for name, found in example.nearest.items():
-        table.add_row(name, found)
-    story.session.show(table)
+    for name, nearest in example.nearest.items():
+        table.add_row(name, nearest)
+    story.console.show(table)
     story.results["example"] = {"text": example.text, "nearest": example.nearest}
 
 

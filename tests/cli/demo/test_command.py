@@ -6,27 +6,20 @@ from pathlib import Path
 import pytest
 
 import octavo
-from octavo.cli import demo
-from octavo.cli.steps import STEPS, conclude
-from octavo.cli.story import CALIBRATION_TEXTS, Story, demo_texts
+from octavo.cli.demo import command
+from octavo.cli.demo.steps import STEPS, conclude
+from octavo.cli.demo.story import Story
 from octavo.graph import Encoder
+from octavo.tasks.demo import split_demo_texts
 from tests.cli.conftest import Run
 
 
 def prepare(monkeypatch: pytest.MonkeyPatch, encoder: Encoder, calibration: int, every: int) -> None:
     """Have the demo work on a model that is loaded already, on fewer texts, up to the table of recipes."""
-    first, second = demo_texts()
-    monkeypatch.setattr(demo, "STEPS", STEPS[: STEPS.index(conclude) + 1])
+    first, second = split_demo_texts()
+    monkeypatch.setattr(command, "STEPS", STEPS[: STEPS.index(conclude) + 1])
     monkeypatch.setattr(octavo, "load", lambda *_, **__: encoder, raising=False)
-    monkeypatch.setattr("octavo.cli.steps.demo_texts", lambda: (first[:calibration], second[::every]))
-
-
-def test_texts_are_split_without_overlap() -> None:
-    calibration, texts = demo_texts()
-    assert len(calibration) == CALIBRATION_TEXTS
-    assert len(texts) > 300
-    assert not set(calibration) & set(texts)
-    assert {str, tuple} == {type(text) for text in calibration} == {type(text) for text in texts}
+    monkeypatch.setattr("octavo.tasks.demo.split_demo_texts", lambda: (first[:calibration], second[::every]))
 
 
 def test_it_tells_the_story_and_keeps_the_models(
@@ -63,7 +56,7 @@ def test_a_step_that_fails_leaves_nothing(run: Run, tmp_path: Path, monkeypatch:
         (story.folder / "half").mkdir()
         raise octavo.OctavoError("no more")
 
-    monkeypatch.setattr(demo, "STEPS", (fails,))
+    monkeypatch.setattr(command, "STEPS", (fails,))
     result = run("demo", "-o", tmp_path / "kept")
     assert (result.exit_code, result.stderr) == (2, "Error: no more\n")
     assert list(tmp_path.iterdir()) == []

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from octavo.cli.neighbour import similarities
-from octavo.cli.session import Session
-from octavo.cli.summary import describe
+from octavo.cli.console import Console
+from octavo.cli.demo.neighbours import similarities
+from octavo.cli.options import Device
 from octavo.spec.presets import recipe
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from octavo.graph import Encoder, QuantizedEncoder, Text
 
 MODEL = "demo:minilm"
-CALIBRATION_TEXTS = 64
 
 
 @dataclass(kw_only=True)
@@ -26,6 +24,7 @@ class Story:
     """The state that goes from step to step.
 
     Arguments:
+        console: what steps show things with; `begin`, `tell` and `stress` are for prose.
         folder: where steps write; it becomes `output`, or vanishes where the user keeps nothing.
         encoder: the float model.
         calibration, texts: the texts that ranges are found with, and the others, to measure on.
@@ -34,9 +33,11 @@ class Story:
         results: plain data, for --json and the results file.
     """
 
-    session: Session
+    console: Console
     folder: Path
     output: Path | None
+    device: Device = Device.auto
+    seed: int = 0
     encoder: Encoder = field(init=False)
     calibration: list[Text] = field(default_factory=list)
     texts: list[Text] = field(default_factory=list)
@@ -48,53 +49,43 @@ class Story:
     def begin(self, title: str) -> None:
         """Print the heading of the next step."""
         self.chapter += 1
-        self.session.head(f"{self.chapter}. {title}")
+        self.console.heading(f"{self.chapter}. {title}")
 
     def tell(self, paragraph: str) -> None:
         """Print a paragraph."""
-        self.session.tell(paragraph)
+        self.console.tell(paragraph)
 
     def stress(self, paragraph: str) -> None:
         """Print a paragraph that a reader in a hurry should not miss."""
-        self.session.tell(paragraph, style="bold")
+        self.console.tell(paragraph, style="bold")
 
     @property
     def sentences(self) -> list[str]:
-        """The texts to show examples of: pairs count as two, and each sentence once."""
+        """Return the texts to show examples of: pairs count as two, and each sentence once."""
         sides = (side for text in self.texts for side in ([text] if isinstance(text, str) else text))
         return list(dict.fromkeys(sides))
 
     def try_recipe(self, name: str) -> dict[str, Any]:
         """Quantize by a preset, save, measure against the float model, and keep model and numbers."""
         import octavo
+        from octavo.methods.description import describe_saved
         from octavo.tasks import compare
 
-        with self.session.progress(f"Calibrating {name}") as progress:
+        with self.console.progress(f"Calibrating {name}") as progress:
             model = octavo.quantize(
-                self.encoder, recipe(name), self.calibration, seed=self.session.seed, progress=progress
+                self.encoder, recipe(name), self.calibration, seed=self.seed, progress=progress
             )
         model.save(self.folder / name)
-        with self.session.progress(f"Measuring {name}") as progress:
+        with self.console.progress(f"Measuring {name}") as progress:
             fidelity = compare(model, self.encoder, self.texts, progress=progress).fidelity
         assert fidelity is not None  # `compare` always gives one
         self.models[name] = model
         self.similarities[name] = similarities(model, self.sentences)
         numbers = {
-            **describe(model, self.folder / name),
+            **describe_saved(model, self.folder / name),
             "cosine_mean": fidelity.cosine_mean,
             "cosine_worst": fidelity.cosine_worst,
             "neighbours_kept": fidelity.neighbour_overlap,
         }
         self.results.setdefault("recipes", []).append(numbers)
         return numbers
-
-
-def demo_texts() -> tuple[list[Text], list[Text]]:
-    """The texts that come with Octavo: some to calibrate, spread over the whole file, and all the others."""
-    from octavo.tasks import read_texts
-
-    with resources.as_file(resources.files("octavo") / "demo_texts.txt") as file:
-        texts = read_texts(file)
-    chosen = {place * len(texts) // CALIBRATION_TEXTS for place in range(CALIBRATION_TEXTS)}
-    calibration = [text for place, text in enumerate(texts) if place in chosen]
-    return calibration, [text for place, text in enumerate(texts) if place not in chosen]

@@ -1,4 +1,4 @@
-"""A session: one run of a command, where it shows things and how it fails."""
+"""The console: what every command is given to show results, progress and warnings with, and how it fails."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import Console as RichConsole
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.rule import Rule
 from rich.text import Text
@@ -31,18 +32,31 @@ _PIPE_WIDTH = 160
 _PROSE_WIDTH = 100
 
 
-class Session:
-    """What a command works with: results go to stdout, everything about the way there to stderr."""
+_PANEL = "Common to all commands"
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_PANEL)
+]
+DebugOption = Annotated[
+    bool,
+    typer.Option(
+        "--debug", help="Show Python's traceback and the libraries' warnings.", rich_help_panel=_PANEL
+    ),
+]
 
-    def __init__(self, *, as_json: bool, seed: int, device: Device, debug: bool) -> None:
+
+class Console:
+    """What a command shows things with: results go to stdout, everything about the way there to stderr.
+
+    The arguments are the options of all commands (see `octavo.cli.command`): one more here is one more there.
+    """
+
+    def __init__(self, *, as_json: JsonOption = False, debug: DebugOption = False) -> None:
         self.as_json = as_json
-        self.seed = seed
-        self.device = device
         self.debug = debug
         # Without markup: a name with brackets in it is printed as it is.
         plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
-        self._out = Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, **plain)
-        self._err = Console(stderr=True, **plain)
+        self._out = RichConsole(width=None if sys.stdout.isatty() else _PIPE_WIDTH, **plain)
+        self._err = RichConsole(stderr=True, **plain)
         self._warned: set[str] = set()
 
     # -- stdout ----------------------------------------------------------------------------------------------
@@ -59,7 +73,7 @@ class Session:
             prose = Text(" ".join(paragraph.split()), style=style)
             self._out.print(prose, width=min(self._out.width, _PROSE_WIDTH))
 
-    def head(self, title: str) -> None:
+    def heading(self, title: str) -> None:
         """Print a heading after an empty line; silent under --json."""
         if not self.as_json:
             self._out.print()
@@ -104,49 +118,40 @@ class Session:
 
     # -- models ----------------------------------------------------------------------------------------------
 
-    def load(self, model: str) -> Encoder:
-        """Load and capture a model on the session's device."""
+    def load(self, model: str, *, device: Device = Device.cpu, seed: int = 0) -> Encoder:
+        """Load and capture a model, after seeding everything that is random."""
         with self.progress(f"Loading {model}"):
             import octavo
 
-            self._sow()
-            return octavo.load(model, device=self.device)
-
-    def _sow(self) -> None:
-        import numpy as np
-        import torch
-
-        random.seed(self.seed)
-        np.random.seed(self.seed % 2**32)
-        torch.manual_seed(self.seed)
+            _seed_everything(seed)
+            return octavo.load(model, device=device)
 
 
 @contextmanager
-def session(*, as_json: bool, seed: int, device: Device, debug: bool) -> Iterator[Session]:
+def report_errors(console: Console) -> Iterator[None]:
     """Run a command: errors that a user can cause become one sentence and exit code 2."""
-    current = Session(as_json=as_json, seed=seed, device=device, debug=debug)
     with warnings.catch_warnings():
-        _route_warnings(current)
+        _route_warnings(console)
         try:
-            yield current
+            yield
         except OctavoError as error:
-            if debug:
+            if console.debug:
                 typer.echo(traceback.format_exc(), err=True)
-            current.fail(str(error))
+            console.fail(str(error))
             raise typer.Exit(USER_ERROR) from None
         except KeyboardInterrupt:
-            current.fail("interrupted")
+            console.fail("interrupted")
             raise typer.Exit(INTERRUPTED) from None
 
 
-def _route_warnings(current: Session) -> None:
-    """Show Octavo's warnings as a line of ours, and those of libraries under --debug only."""
+def _route_warnings(console: Console) -> None:
+    """Show Octavo's own warnings as one line each, and those of libraries under --debug only."""
     python_shows = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
         if issubclass(category, OctavoWarning):
-            current.warn(str(message))
-        elif current.debug:
+            console.warn(str(message))
+        elif console.debug:
             python_shows(message, category, *rest, **named)
 
     warnings.showwarning = show
@@ -154,8 +159,17 @@ def _route_warnings(current: Session) -> None:
     warnings.simplefilter("always", OctavoWarning)
 
 
+def _seed_everything(seed: int) -> None:
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
 def _finite(value: Any) -> Any:
-    """The same document with None for NaN and infinity, which JSON has not."""
+    """Return the same document with None for NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {key: _finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from octavo.cli.story import MODEL, Story
+from octavo.cli.demo.story import MODEL, Story
 from octavo.runtime.backends import BACKENDS
 
 if TYPE_CHECKING:
@@ -31,10 +31,10 @@ def deploy(story: Story) -> None:
     )
     story.try_recipe(DEPLOYED)
     files = [_export(story, runtime) for runtime in runtimes]
-    found = _timed(story, [f"{file}@{runtime}" for file, runtime in zip(files, runtimes, strict=True)])
-    story.session.show(_table(found))
-    story.stress(_speedup(found))
-    story.results["deploy"] = found.to_dict()
+    measured = _timed(story, [f"{file}@{runtime}" for file, runtime in zip(files, runtimes, strict=True)])
+    story.console.show(_table(measured))
+    story.stress(_speedup(measured))
+    story.results["deploy"] = measured.to_dict()
 
 
 def _export(story: Story, runtime: str) -> str:
@@ -42,10 +42,10 @@ def _export(story: Story, runtime: str) -> str:
     from octavo.runtime.integers import check_integers
 
     path = story.folder / f"{DEPLOYED}-{runtime}.onnx"
-    with story.session.progress(f"Exporting for {runtime}"):
+    with story.console.progress(f"Exporting for {runtime}"):
         export(story.models[DEPLOYED], path, backend=runtime)
         report = check_integers(path, runtime)
-    story.session.show(
+    story.console.show(
         f"  {path.name}: {path.stat().st_size / 1e6:.1f} MB, {report.kernels} integer kernels, "
         "no quantized layer in float"
     )
@@ -55,7 +55,7 @@ def _export(story: Story, runtime: str) -> str:
 def _timed(story: Story, files: list[str]) -> Benchmark:
     from octavo.runtime.benchmark import bench
 
-    with story.session.progress("Timing") as progress:
+    with story.console.progress("Timing") as progress:
         return bench(
             [MODEL, *files],
             shapes=SHAPES,
@@ -66,20 +66,20 @@ def _timed(story: Story, files: list[str]) -> Benchmark:
         )
 
 
-def _table(found: Benchmark) -> Table:
+def _table(measured: Benchmark) -> Table:
     table = Table()
     table.add_column("artifact")
     for header in (*(f"ms, {batch} x {length} tokens" for batch, length in SHAPES), "mean cosine"):
         table.add_column(header, justify="right")
-    for row in found.rows:
+    for row in measured.rows:
         times = [f"{row.at(*shape).median_ms:.1f}" for shape in SHAPES]
         table.add_row(row.name, *times, f"{row.quality.mean_cosine:.4f}" if row.quality else "")
     return table
 
 
-def _speedup(found: Benchmark) -> str:
+def _speedup(measured: Benchmark) -> str:
     large = SHAPES[-1]
-    first, *others = (row.at(*large).median_ms for row in found.rows)
+    first, *others = (row.at(*large).median_ms for row in measured.rows)
     return (
         f"A batch of {large[0]} x {large[1]} tokens runs {first / min(others):.1f} times as fast as FP32 "
         "in torch, measured in turns on this machine just now."

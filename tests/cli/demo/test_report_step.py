@@ -5,16 +5,14 @@ from pathlib import Path
 import pytest
 
 import octavo
-from octavo.cli.demo_report import report
-from octavo.cli.options import Device
-from octavo.cli.session import Session
-from octavo.cli.steps import STEPS
-from octavo.cli.story import Story
+from octavo.cli.console import Console
+from octavo.cli.demo.report_step import report
+from octavo.cli.demo.steps import STEPS
+from octavo.cli.demo.story import Story
 
 
 def story(tiny: Path, folder: Path, output: Path | None) -> Story:
-    session = Session(as_json=False, seed=0, device=Device.cpu, debug=False)
-    told = Story(session=session, folder=folder, output=output)
+    told = Story(console=Console(), folder=folder, output=output)
     told.encoder, told.calibration = octavo.load(tiny), ["the dog barks.", "a cat sleeps on the mat."]
     return told
 

@@ -21,7 +21,7 @@ class Example:
 
 
 def similarities(model: Encoder, texts: Sequence[str]) -> NDArray[Any]:
-    """Cosines (n, n) of the embeddings of all pairs of texts; -1 for a text with itself."""
+    """Return cosines (n, n) of the embeddings of all pairs of texts; -1 for a text with itself."""
     import numpy as np
 
     from octavo.tasks import embed_texts
@@ -35,10 +35,10 @@ def similarities(model: Encoder, texts: Sequence[str]) -> NDArray[Any]:
 def find_example(
     texts: Sequence[str], cosines: Mapping[str, NDArray[Any]], reference: str, broken: str
 ) -> Example | None:
-    """The clearest case where `broken` alone finds another nearest text than `reference`, or None.
+    """Find the clearest case where `broken` alone has a nearest text other than `reference` has, or None.
 
     Clear is where the right text is near (squared, since it is the near ones that people recognise), and the
-    one that was found instead is far. It is an illustration, picked for clarity, and measures nothing.
+    one that was taken instead is far. It is an illustration, picked for clarity, and measures nothing.
     """
     rows = range(len(texts))
     nearest = {name: matrix.argmax(axis=1) for name, matrix in cosines.items()}
@@ -51,4 +51,4 @@ def find_example(
     row = int(clarity.argmax())
     if clarity[row] <= 0:
         return None
-    return Example(text=texts[row], nearest={name: texts[found[row]] for name, found in nearest.items()})
+    return Example(text=texts[row], nearest={name: texts[indices[row]] for name, indices in nearest.items()})

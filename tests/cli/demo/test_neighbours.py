@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.cli.neighbour import Example, find_example
+from octavo.cli.demo.neighbours import Example, find_example
 
 TEXTS = ("a", "b", "c")
 FLOAT = np.array([[-1, 0.9, 0.1], [0.9, -1, 0.3], [0.1, 0.3, -1]])

@@ -12,10 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from octavo.cli.options import DebugOption, Device, DeviceOption, ForceOption, JsonOption, SeedOption
-from octavo.cli.session import session
-from octavo.cli.steps import STEPS
-from octavo.cli.story import Story
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.demo.steps import STEPS
+from octavo.cli.demo.story import Story
+from octavo.cli.options import Device, DeviceOption, ForceOption, SeedOption
 from octavo.versions import versions
 
 RESULTS = "demo.json"
@@ -35,12 +36,9 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("demo", help=_HELP)(_demo)
-
-
+@command("demo", _HELP)
 def _demo(
+    console: Console,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -52,33 +50,30 @@ def _demo(
         ),
     ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        with _folder(output, force) as folder:
-            results = _tell(Story(session=current, folder=folder, output=output))
-        if output is not None:
-            current.show(f"Kept in {output}: {', '.join(entry['recipe'] for entry in results['recipes'])}.")
-        current.result(results)
+    with _folder(output, force) as folder:
+        results = _tell(Story(console=console, folder=folder, output=output, device=device, seed=seed))
+    if output is not None:
+        console.show(f"Kept in {output}: {', '.join(entry['recipe'] for entry in results['recipes'])}.")
+    console.result(results)
 
 
 def _tell(story: Story) -> dict[str, Any]:
-    """Go through all steps; the results, also written to a file."""
+    """Go through all steps and return the results, which are also written to a file."""
     started = time.perf_counter()
     for step in STEPS:
         step(story)
     seconds = round(time.perf_counter() - started, 1)
-    results = {**story.results, "seconds": seconds, "seed": story.session.seed, "versions": versions()}
+    results = {**story.results, "seconds": seconds, "seed": story.seed, "versions": versions()}
     (story.folder / RESULTS).write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     return results
 
 
 @contextmanager
 def _folder(output: Path | None, force: bool) -> Iterator[Path]:
-    """Where models are written: the output, complete or not there at all, or a folder that vanishes."""
+    """Yield where models are written: the output, complete or absent, or a folder that vanishes."""
     if output is None:
         with tempfile.TemporaryDirectory(prefix="octavo-demo-") as temporary:
             yield Path(temporary)

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import typer
 
-from octavo.cli.session import Session, session
+from octavo.cli.console import Console, report_errors
 from octavo.errors import OctavoError, OctavoWarning, SpecError
-
-OPTIONS: dict[str, Any] = {"as_json": False, "seed": 0, "device": "cpu", "debug": False}
 
 
 def fail(error: BaseException, **changes: Any) -> int:
-    """Raise an error inside a session and return the exit code."""
-    with pytest.raises(typer.Exit) as caught, session(**{**OPTIONS, **changes}):
+    """Raise an error inside a command and return the exit code."""
+    with pytest.raises(typer.Exit) as caught, report_errors(Console(**changes)):
         raise error
     return caught.value.exit_code
 
@@ -42,12 +40,12 @@ def test_an_interrupt_is_one_line_and_exit_code_130(capsys: pytest.CaptureFixtur
 
 
 def test_a_bug_is_not_dressed_up() -> None:
-    with pytest.raises(ZeroDivisionError), session(**OPTIONS):
+    with pytest.raises(ZeroDivisionError), report_errors(Console()):
         raise ZeroDivisionError
 
 
 def test_a_warning_is_one_line_shown_once(capsys: pytest.CaptureFixture[str]) -> None:
-    with session(**OPTIONS):
+    with report_errors(Console()):
         for _ in range(3):
             warnings.warn("2 texts\nwere cut", OctavoWarning, stacklevel=1)
     assert capsys.readouterr() == ("", "Warning: 2 texts were cut\n")
@@ -57,41 +55,41 @@ def test_a_warning_is_one_line_shown_once(capsys: pytest.CaptureFixture[str]) ->
 def test_warnings_of_libraries_are_for_debugging(debug: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[str] = []
     monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: shown.append(str(message)))
-    with session(**{**OPTIONS, "debug": debug}):
+    with report_errors(Console(debug=debug)):
         warnings.warn("old name", DeprecationWarning, stacklevel=1)
     assert shown == (["old name"] if debug else [])
 
 
-def test_a_session_leaves_warnings_as_they_were() -> None:
+def test_a_command_leaves_warnings_as_they_were() -> None:
     before = (warnings.showwarning, list(warnings.filters))
-    with session(**OPTIONS):
+    with report_errors(Console()):
         pass
     assert (warnings.showwarning, list(warnings.filters)) == before
 
 
 def test_json_is_the_only_output(capsys: pytest.CaptureFixture[str]) -> None:
-    current = Session(**{**OPTIONS, "as_json": True})
-    current.show("a table")
-    current.write("a file")
-    current.tell("prose")
-    current.head("a heading")
-    current.result({"sqnr": [float("inf"), 1.5], "name": "é"})
+    console = Console(as_json=True)
+    console.show("a table")
+    console.write("a file")
+    console.tell("prose")
+    console.heading("a heading")
+    console.result({"sqnr": [float("inf"), 1.5], "name": "é"})
     shown = capsys.readouterr()
     assert json.loads(shown.out) == {"sqnr": [None, 1.5], "name": "é"}
     assert shown.err == ""
 
 
 def test_names_with_brackets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    current = Session(**OPTIONS)
-    current.show("models/[bold]/[/x] :smile:")
-    current.fail("no [red]folder[/red]")
+    console = Console()
+    console.show("models/[bold]/[/x] :smile:")
+    console.fail("no [red]folder[/red]")
     shown = capsys.readouterr()
     assert shown.out == "models/[bold]/[/x] :smile:\n"
     assert shown.err == "Error: no [red]folder[/red]\n"
 
 
 def test_progress_is_quiet_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    with Session(**OPTIONS).progress("Working") as progress:
+    with Console().progress("Working") as progress:
         progress(1, 2)
     assert capsys.readouterr() == ("", "")
 
@@ -101,17 +99,17 @@ def test_progress_shows_a_bar_on_a_terminal(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    with Session(**OPTIONS).progress("Working") as progress:
+    with Console().progress("Working") as progress:
         progress(1, 2)
     shown = capsys.readouterr()
     assert "Working" in shown.err and "50%" in shown.err and shown.out == ""
 
 
-def test_the_seed_is_sown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_seeds_what_is_random(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     import octavo
 
     monkeypatch.setattr(octavo, "load", lambda *_, **__: torch.rand(1).item(), raising=False)
-    drawn = [Session(**{**OPTIONS, "seed": seed}).load("x") for seed in (3, 3, 4)]
+    drawn = [Console().load("x", seed=seed) for seed in (3, 3, 4)]
     assert drawn[0] == drawn[1] != drawn[2]
