@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.graph.quantizers.quantizer import Quantizer
-from octavo.spec import PerGroup
-from octavo.spec.granularity import GRANULARITIES
-
-_NAMES = {granularity: name for name, granularity in GRANULARITIES.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +28,7 @@ def describe_quantizer(quantizer: Quantizer) -> Quantization:
     granularity, index = quantizer.spec.granularity, quantizer.index
     return Quantization(
         bits=quantizer.spec.bits,
-        granularity=_NAMES[type(granularity)],
+        granularity=granularity.variant_name,
         groups=int(index.max()) + 1 if index.numel() else None,
-        permuted=isinstance(granularity, PerGroup) and granularity.permute,
+        permuted=granularity.permutes,
     )
