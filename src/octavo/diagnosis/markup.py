@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from importlib import resources
 
 from octavo.drawing import Drawing
 
@@ -11,6 +12,11 @@ NONE = "\N{EN DASH}"
 TIMES = "\N{MULTIPLICATION SIGN}"
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 _REGION = '<div class="scroll" tabindex="0" role="region" aria-label="Table">'
+
+
+def asset(name: str) -> str:
+    """Return a file of the report that comes with the package."""
+    return (resources.files("octavo.diagnosis") / "assets" / name).read_text(encoding="utf-8")
 
 
 def section(name: str, title: str, lead: str, *parts: str) -> str:

@@ -10,11 +10,12 @@ from pathlib import Path
 from octavo.diagnosis import figures, sections
 from octavo.diagnosis.collect import Collected
 from octavo.diagnosis.diagnosis import Diagnosis
+from octavo.diagnosis.markup import asset
 from octavo.diagnosis.payload import payload
 from octavo.diagnosis.task_figure import tasks
 from octavo.diagnosis.text_view import TOKEN_ROLES, TextView
 from octavo.diagnosis.watch import layer_of
-from octavo.drawing import Drawing, asset
+from octavo.drawing import Drawing, style_sheet
 from octavo.errors import OutputError
 from octavo.files import write_file
 
@@ -82,7 +83,7 @@ def render(diagnosis: Diagnosis, collected: Collected, view: TextView, drawings:
     body = "\n".join(sections.all_sections(diagnosis, view, drawings))
     parts = {
         "title": escape(f"Octavo diagnosis of {diagnosis.model}"),
-        "style": asset("figure.css") + asset("style.css"),
+        "style": style_sheet() + asset("style.css"),
         "header": sections.header(diagnosis),
         "navigation": sections.navigation(diagnosis),
         "sections": body,

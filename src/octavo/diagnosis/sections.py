@@ -8,12 +8,12 @@ from html import escape
 
 from octavo.diagnosis.diagnosis import Diagnosis, Finding
 from octavo.diagnosis.findings import number, percent
-from octavo.diagnosis.markup import NONE, SIGMA, TIMES, details, figure, heading, section, table
+from octavo.diagnosis.markup import NONE, SIGMA, TIMES, asset, details, figure, heading, section, table
 from octavo.diagnosis.quality import Quality
 from octavo.diagnosis.result_sections import remedies, sensitivity, short
 from octavo.diagnosis.text_view import TextView
 from octavo.diagnosis.tokens import TRACKED_ROLES, Coincidence
-from octavo.drawing import Drawing, asset
+from octavo.drawing import Drawing
 
 _LEVELS = {"problem": "Problem", "note": "Note", "fine": "Fine", "advice": "Advice"}
 _RANKING_CAPTION = (

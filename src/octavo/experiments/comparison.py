@@ -6,15 +6,15 @@ import hashlib
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from octavo.errors import DataError, SpecError
 from octavo.experiments.comparison_store import ComparisonStore
-from octavo.fidelity.comparison import EMBEDDING
+from octavo.fidelity import Reference, read_measure
+from octavo.fidelity.measures import MEASURES as FIDELITY
+from octavo.fidelity.measures import is_measure
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.graph.saved.write import MANIFEST, WEIGHTS
 from octavo.graph.sites.site import in_placement
@@ -22,17 +22,13 @@ from octavo.graph.sizes import float_bytes, sites_by_bits
 from octavo.methods.calibration.permutation import extra_parameters
 from octavo.methods.calibration.together import quantize_together
 from octavo.spec import CrossEntropy, MinMax, Recipe, RunningMinMax, recipe_to_dict
-from octavo.tasks.evaluate import compare, score_task
+from octavo.tasks.evaluate import score_task
 from octavo.tasks.texts import Text
 
 Progress = Callable[[int, int], None]
-MEASURES = (
-    *("score", "cosine_mean", "cosine_worst", "sqnr_db", "agreement", "kl", "correlation"),
-    "neighbour_overlap",
-)
-"""What is measured for every seed; rows hold medians."""
+MEASURES = ("score", *FIDELITY)
+"""What is measured for every seed, under the names of `octavo.fidelity`; rows hold medians."""
 FLOAT = "fp32"
-_REMEMBERED_BYTES = 2**28
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +91,7 @@ class _Bench:
 
     def __init__(self, encoder: Encoder, question: Question, store: ComparisonStore) -> None:
         self.encoder, self.question, self.store = encoder, question, store
-        self.reference = _Remembering(**encoder.parts())
+        self.reference = Reference.of_texts(encoder, question.texts)
         self.found: dict[tuple[str, int], dict[str, Any]] = {}
 
     def run(self, recipes: Sequence[Recipe], seed: int, total: int, progress: Progress | None) -> None:
@@ -127,35 +123,13 @@ class _Bench:
         return row
 
     def _measure(self, model: QuantizedEncoder) -> dict[str, Any]:
-        fidelity = compare(model, self.reference, self.question.texts).fidelity
-        assert fidelity is not None
-        plain = fidelity.to_dict()
-        measured = {name: _one(plain[name]) for name in MEASURES if name in plain}
+        measured = self.reference.compare(model).quality().to_dict()
         return {**measured, **self._score(model), **_sizes(model)}
 
     def _score(self, model: Encoder) -> dict[str, Any]:
         if self.question.task is None:
             return {}
         return {"score": score_task(model, self.question.task, data=self.question.data).score}
-
-
-@dataclass(eq=False, kw_only=True)
-class _Remembering(Encoder):
-    """The float model, which answers a batch that it has seen from memory (up to a quarter of a gigabyte)."""
-
-    seen: dict[bytes, dict[str, Tensor]] = field(default_factory=dict)
-    held: int = 0
-
-    def __call__(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        key = b"".join(batch[name].cpu().numpy().tobytes() for name in sorted(batch))
-        if key in self.seen:
-            return self.seen[key]
-        outputs = super().__call__(batch)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in outputs.values())
-        if self.held + size <= _REMEMBERED_BYTES:
-            self.held += size
-            self.seen[key] = outputs
-        return outputs
 
 
 def _reads_order(encoder: Encoder, recipe: Recipe) -> bool:
@@ -171,10 +145,12 @@ def _row(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row: medians of what was measured, sizes of the first seed, and the seeds' own values."""
     medians: dict[str, Any] = {}
     for name in MEASURES:
-        values = [entry[name] for entry in found if entry.get(name) is not None]
+        values = [value for entry in found if (value := read_measure(entry, name)) is not None]
         if values:
-            medians[name] = statistics.median(values)
-    rest = {name: value for name, value in found[0].items() if name not in MEASURES}
+            outer, _, inner = name.partition(".")
+            median = statistics.median(values)
+            medians[outer] = {**medians.get(outer, {}), inner: median} if inner else median
+    rest = {name: value for name, value in found[0].items() if name != "score" and not is_measure(name)}
     return {"recipe": recipe.name, **medians, **rest, "seeds": [dict(entry) for entry in found]}
 
 
@@ -188,16 +164,6 @@ def _sizes(model: QuantizedEncoder) -> dict[str, Any]:
         for kind in ("activation", "weight")
     }
     return {"bytes": size, "extra_parameters": extra_parameters(model), **counts}
-
-
-def _one(value: object) -> Any:
-    """A measure by output as one number: the embedding's, or the mean over outputs; None where undefined."""
-    if not isinstance(value, dict):
-        return value
-    if EMBEDDING in value:
-        return value[EMBEDDING]
-    numbers = [number for number in value.values() if number is not None]
-    return sum(numbers) / len(numbers) if numbers else None
 
 
 def _check_names(recipes: Sequence[Recipe]) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import DataError, ModelError
+from octavo.fidelity import Quality
 from octavo.runtime.artifacts import Artifact, open_artifact
 from octavo.runtime.footprint import peak_memory
-from octavo.runtime.quality import Quality, measure_quality
+from octavo.runtime.quality import measure_quality
 from octavo.versions import versions
 
 Progress = Callable[[int, int], None]
@@ -65,7 +66,11 @@ class Benchmark:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self) | {"versions": versions()}
+        rows = [
+            asdict(row) | {"quality": None if row.quality is None else row.quality.to_dict()}
+            for row in self.rows
+        ]
+        return asdict(self) | {"rows": rows, "versions": versions()}
 
 
 def bench(
@@ -99,7 +104,9 @@ def bench(
     try:
         artifacts = [artifact for given in models for artifact in _opened(given, runtimes, threads)]
         timings = _time_all([artifact.run for artifact in artifacts], shapes, seconds, progress)
-        qualities = measure_quality(artifacts, texts) if texts else [None] * len(artifacts)
+        qualities: Sequence[Quality | None] = [None] * len(artifacts)
+        if texts:
+            qualities = measure_quality(artifacts, texts)
     finally:
         torch.set_num_threads(before)
     peaks = [_peak(artifact, models, shapes, threads) if memory else None for artifact in artifacts]

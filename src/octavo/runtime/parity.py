@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
+from octavo.fidelity import Quality
 from octavo.graph.encoder import Text
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer
@@ -27,7 +28,7 @@ from octavo.numerics import dequantize
 from octavo.runtime.artifacts import Artifact, torch_runner
 from octavo.runtime.export import LEFT_OUT
 from octavo.runtime.grids import INTEGERS
-from octavo.runtime.quality import Quality, measure_quality
+from octavo.runtime.quality import measure_quality
 from octavo.runtime.session import RuntimeName, feed, open_onnx
 
 _SIGNED_SHIFT = 128  # signed bytes stand in the file as unsigned ones
@@ -53,9 +54,7 @@ def parity(
 ) -> Quality:
     """Cosine and agreement of a file with the simulation, less the quantizers that the file leaves out."""
     with simulation_and_file(model, file, runtime) as both:
-        found = measure_quality(both, texts)[1]
-    assert found is not None
-    return found
+        return measure_quality(both, texts)[1]
 
 
 @contextmanager

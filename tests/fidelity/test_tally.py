@@ -9,19 +9,20 @@ import torch
 from scipy import special
 
 from octavo.errors import ModelError, OctavoError
-from octavo.fidelity import comparison as module
-from octavo.fidelity.comparison import Fidelity, FidelityResult
+from octavo.fidelity import tally as module
+from octavo.fidelity.measures import Cosine, Fidelity, Neighbours
+from octavo.fidelity.tally import FidelityTally
 
 RNG = np.random.default_rng(0)
 
 
-def once(head: str, outputs: dict, reference: dict, mask: object = None) -> FidelityResult:
-    fidelity = Fidelity(head)
+def once(head: str, outputs: dict, reference: dict, mask: object = None) -> Fidelity:
+    fidelity = FidelityTally(head)
     fidelity.update(outputs, reference, mask)
     return fidelity.result()
 
 
-def flat(result: FidelityResult) -> dict:
+def flat(result: Fidelity) -> dict:
     """Return the result without nesting, which approx cannot compare."""
     plain = result.to_dict()
     nested = {
@@ -38,13 +39,13 @@ def test_classifier_by_hand() -> None:
     model = np.array([[4.0, 3.0], [1.0, 0.0]])
     result = once("sequence-classification", {"logits": model}, {"logits": reference})
     assert result.texts == 2
-    assert result.cosine_mean == pytest.approx((24 / 25 + 1) / 2)
-    assert result.cosine_worst == pytest.approx(24 / 25)
-    assert result.sqnr_db == {"logits": pytest.approx(10 * math.log10(26 / 2))}
+    assert result.cosine.mean == pytest.approx((24 / 25 + 1) / 2)
+    assert result.cosine.worst == pytest.approx(24 / 25)
+    assert result.sqnr == {"logits": pytest.approx(10 * math.log10(26 / 2))}
     assert result.agreement == {"logits": 0.5}
     # p = softmax(3, 4), q its mirror image: KL = (p1 - p0) * (4 - 3); the second row adds 0
     assert result.kl == {"logits": pytest.approx((special.expit(1) - special.expit(-1)) / 2)}
-    assert result.neighbour_overlap is None
+    assert result.neighbours is None
     assert result.correlation == {}
 
 
@@ -64,10 +65,10 @@ def test_only_tokens_that_count_are_compared(head: str) -> None:
     result = once(head, {"logits": spoiled}, {"logits": reference}, mask)
     alone = once("sequence-classification", {"logits": model[mask == 1]}, {"logits": reference[mask == 1]})
     assert result.texts == 3
-    assert result.sqnr_db == pytest.approx(alone.sqnr_db)
+    assert result.sqnr == pytest.approx(alone.sqnr)
     assert result.agreement == pytest.approx(alone.agreement)
     assert result.kl == pytest.approx(alone.kl)
-    assert result.cosine_mean == pytest.approx(alone.cosine_mean)
+    assert result.cosine.mean == pytest.approx(alone.cosine.mean)
 
 
 def test_question_answering_is_compared_per_start_and_end() -> None:
@@ -75,11 +76,11 @@ def test_question_answering_is_compared_per_start_and_end() -> None:
     model = {"start_logits": np.array([[5.0, 0.0, np.nan]]), "end_logits": np.array([[5.0, 0.0, 99.0]])}
     result = once("question-answering", model, reference, np.array([[1, 1, 0]]))
     assert result.agreement == {"start_logits": 1.0, "end_logits": 0.0}
-    assert result.sqnr_db["start_logits"] == math.inf
-    assert result.sqnr_db["end_logits"] == pytest.approx(10 * math.log10(25 / 50))
+    assert result.sqnr["start_logits"] == math.inf
+    assert result.sqnr["end_logits"] == pytest.approx(10 * math.log10(25 / 50))
     assert result.kl["start_logits"] == 0.0
     assert result.kl["end_logits"] == pytest.approx(5 * (special.expit(5) - special.expit(-5)))
-    assert (result.cosine_mean, result.cosine_worst) == (0.5, 0.0)
+    assert result.cosine == Cosine(mean=0.5, worst=0.0)
 
 
 def test_an_encoder_is_compared_by_its_embeddings() -> None:
@@ -96,12 +97,10 @@ def test_an_encoder_is_compared_by_its_embeddings() -> None:
         mask,
     )
     signal = float(hidden[:, :3].double().square().sum())
-    assert result.sqnr_db["last_hidden_state"] == pytest.approx(
-        10 * math.log10(signal / (72 * 0.01)), abs=1e-3
-    )
-    assert result.sqnr_db["embedding"] == math.inf
-    assert result.cosine_mean == pytest.approx(1.0)
-    assert (result.neighbour_overlap, result.neighbours, result.neighbour_texts) == (1.0, 3, 4)
+    assert result.sqnr["last_hidden_state"] == pytest.approx(10 * math.log10(signal / (72 * 0.01)), abs=1e-3)
+    assert result.sqnr["embedding"] == math.inf
+    assert result.cosine.mean == pytest.approx(1.0)
+    assert result.neighbours == Neighbours(kept=1.0, of=3, texts=4)
     assert result.agreement == result.kl == {}
 
 
@@ -109,14 +108,14 @@ def test_a_single_logit_has_a_correlation_instead_of_predictions() -> None:
     reference = np.array([[0.1], [0.5], [0.9]], dtype=np.float32)
     result = once("sequence-classification", {"logits": reference * 2 + 1}, {"logits": reference})
     assert result.correlation == {"logits": pytest.approx(1.0)}
-    assert result.cosine_mean is None
+    assert result.cosine is None
     assert result.agreement == result.kl == {}
 
 
 @pytest.mark.parametrize("size", [1, 3, 10])
 def test_the_result_does_not_depend_on_the_batches(size: int) -> None:
     model, reference = RNG.normal(size=(2, 10, 4))
-    fidelity = Fidelity("sequence-classification")
+    fidelity = FidelityTally("sequence-classification")
     for start in range(0, 10, size):
         part = slice(start, start + size)
         fidelity.update({"logits": model[part]}, {"logits": reference[part]})
@@ -134,19 +133,19 @@ def test_large_outputs_are_compared_in_chunks(monkeypatch: pytest.MonkeyPatch) -
 def test_zero_vectors_are_equal_to_each_other_only() -> None:
     model, reference = np.array([[0.0, 0.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [1.0, 0.0]])
     result = once("sequence-classification", {"logits": model}, {"logits": reference})
-    assert (result.cosine_mean, result.cosine_worst) == (0.5, 0.0)
+    assert result.cosine == Cosine(mean=0.5, worst=0.0)
 
 
 def test_half_precision_is_compared_in_double() -> None:
     outputs = {"logits": torch.full((2, 3), 300.0, dtype=torch.float16)}
     result = once("sequence-classification", outputs, outputs)
-    assert result.cosine_mean == pytest.approx(1.0)
+    assert result.cosine.mean == pytest.approx(1.0)
 
 
 def test_plain_data_is_valid_json() -> None:
     outputs = {"logits": np.ones((2, 3))}
     plain = once("sequence-classification", outputs, outputs).to_dict()
-    assert json.loads(json.dumps(plain, allow_nan=False))["sqnr_db"] == {"logits": None}
+    assert json.loads(json.dumps(plain, allow_nan=False))["sqnr"] == {"logits": None}
 
 
 @pytest.mark.parametrize(("spoiled", "owner"), [(0, "model"), (1, "reference")], ids=["model", "reference"])
@@ -169,9 +168,9 @@ def test_an_output_the_reference_lacks_is_refused() -> None:
 
 def test_an_unknown_head_is_refused() -> None:
     with pytest.raises(ModelError, match="head 'decoder' is not defined; known heads are encoder,"):
-        Fidelity("decoder")
+        FidelityTally("decoder")
 
 
 def test_nothing_seen_is_refused() -> None:
     with pytest.raises(OctavoError, match="saw no outputs"):
-        Fidelity("encoder").result()
+        FidelityTally("encoder").result()

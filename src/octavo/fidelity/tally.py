@@ -1,10 +1,9 @@
-"""How faithful a model is to a reference: their outputs on the same texts, without labels."""
+"""Adding up fidelity: the outputs of two models on the same texts, batch by batch, without labels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,50 +12,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from octavo.errors import ModelError, OctavoError
+from octavo.fidelity.measures import EMBEDDING, Cosine, Fidelity, Neighbours
 from octavo.fidelity.neighbours import NEIGHBOUR_TEXTS, NeighbourOverlap
 from octavo.numerics.metrics import pearson
 
 Array = Tensor | NDArray[Any]
 
-EMBEDDING = "embedding"
 HEADS = ("encoder", "sequence-classification", "token-classification", "question-answering", "masked-lm")
 
 # Elements compared at a time in float64: the logits of a language model are far larger than its input.
 _CHUNK = 2**21
 
 
-@dataclass(frozen=True, kw_only=True)
-class FidelityResult:
-    """A comparison of two models; dictionaries are by output name.
-
-    cosine_mean, cosine_worst: of the pooled embedding of each text for bare encoders, else of the
-        logits of each text (of each token for token heads); None for a single logit, which has no direction.
-    sqnr_db: 10 log10(sum reference^2 / sum (outputs - reference)^2); infinite for identical outputs.
-    agreement: share of equal predictions, 0 to 1. kl: mean KL(reference || model) in nats.
-    correlation: Pearson's, for heads with a single logit.
-    neighbour_overlap: share of the nearest neighbours that the embeddings share, among
-        neighbours = min(10, n - 1) of n = neighbour_texts texts.
-    """
-
-    texts: int
-    cosine_mean: float | None
-    cosine_worst: float | None
-    sqnr_db: dict[str, float]
-    agreement: dict[str, float] = field(default_factory=dict)
-    kl: dict[str, float] = field(default_factory=dict)
-    correlation: dict[str, float] = field(default_factory=dict)
-    neighbour_overlap: float | None = None
-    neighbours: int = 0
-    neighbour_texts: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; an infinite SQNR (identical outputs) becomes None."""
-        plain = asdict(self)
-        plain["sqnr_db"] = {name: None if math.isinf(db) else db for name, db in self.sqnr_db.items()}
-        return plain
-
-
-class _Tally:
+class _OutputTally:
     """Running sums over the rows of one output."""
 
     def __init__(self) -> None:
@@ -75,9 +43,9 @@ class _Tally:
         self.signal += float(y.square().sum())
         self.noise += float((x - y).square().sum())
         if len(x):
-            cosines = _cosines(x, y)
-            self.cosine += float(cosines.sum())
-            self.worst = min(self.worst, float(cosines.min()))
+            each = cosines(x, y)
+            self.cosine += float(each.sum())
+            self.worst = min(self.worst, float(each.min()))
 
     def add_predictions(self, model: Tensor, reference: Tensor, valid: Tensor | None) -> None:
         """Add rows of logits (n, classes) in float64."""
@@ -87,7 +55,7 @@ class _Tally:
         divergence = p.exp() * (p - q)
         self.kl += float(_filled(divergence, valid, 0.0).sum())
 
-    def sqnr_db(self) -> float:
+    def sqnr(self) -> float:
         if self.noise == 0.0:
             return math.inf
         return 10 * math.log10(max(self.signal, 1e-300) / self.noise)
@@ -97,7 +65,7 @@ class _Tally:
         return pearson(x, y)
 
 
-class Fidelity:
+class FidelityTally:
     """Compares a model's outputs with a reference's, batch by batch, in memory that does not grow.
 
     For a bare encoder the outputs include the pooled embedding of each text, named `embedding`. Of those
@@ -109,7 +77,7 @@ class Fidelity:
             raise ModelError(f"Fidelity of head {head!r} is not defined; known heads are {', '.join(HEADS)}.")
         self._head = head
         self._texts = 0
-        self._tallies: dict[str, _Tally] = {}
+        self._tallies: dict[str, _OutputTally] = {}
         self._overlap = NeighbourOverlap(limit=neighbour_limit, seed=seed)
 
     def update(
@@ -123,30 +91,25 @@ class Fidelity:
             self._overlap.update(_tensor(outputs[EMBEDDING]), _tensor(reference[EMBEDDING]))
         self._texts += len(next(iter(outputs.values())))
 
-    def result(self) -> FidelityResult:
+    def result(self) -> Fidelity:
         """Return the comparison over everything seen."""
         if self._texts == 0:
             raise OctavoError("Fidelity saw no outputs; give at least one text.")
-        overlap, neighbours, neighbour_texts = self._overlap.result()
-        mean, worst = self._cosine()
         classified = {n: t for n, t in self._tallies.items() if t.rows and self._classifies(t.width)}
         single = {n: t for n, t in self._tallies.items() if t.values}
-        return FidelityResult(
+        return Fidelity(
             texts=self._texts,
-            cosine_mean=mean,
-            cosine_worst=worst,
-            sqnr_db={name: tally.sqnr_db() for name, tally in self._tallies.items()},
+            cosine=self._cosine(),
+            sqnr={name: tally.sqnr() for name, tally in self._tallies.items()},
             agreement={name: tally.agree / tally.rows for name, tally in classified.items()},
             kl={name: tally.kl / tally.rows for name, tally in classified.items()},
             correlation={name: tally.correlation() for name, tally in single.items()},
-            neighbour_overlap=overlap,
-            neighbours=neighbours,
-            neighbour_texts=neighbour_texts,
+            neighbours=self._neighbours(),
         )
 
     def _compare(self, name: str, model: Tensor, reference: Tensor, mask: Tensor | None) -> None:
         rows, target, valid = self._rows(model, reference, mask)
-        tally = self._tallies.setdefault(name, _Tally())
+        tally = self._tallies.setdefault(name, _OutputTally())
         for part in _parts(rows):
             kept = None if valid is None else valid[part]
             x = _finite(name, rows[part].double(), kept, "model")
@@ -171,13 +134,18 @@ class Fidelity:
         chosen = chosen.to(model.device)
         return model[chosen], reference[chosen], None
 
-    def _cosine(self) -> tuple[float | None, float | None]:
+    def _cosine(self) -> Cosine | None:
         names = [EMBEDDING] if EMBEDDING in self._tallies else list(self._tallies)
         tallies = [tally for tally in map(self._tallies.__getitem__, names) if tally.rows and tally.width > 1]
         if not tallies:
-            return None, None
+            return None
         total = sum(tally.rows for tally in tallies)
-        return sum(tally.cosine for tally in tallies) / total, min(tally.worst for tally in tallies)
+        mean = sum(tally.cosine for tally in tallies) / total
+        return Cosine(mean=mean, worst=min(tally.worst for tally in tallies))
+
+    def _neighbours(self) -> Neighbours | None:
+        kept, of, texts = self._overlap.result()
+        return Neighbours(kept=kept, of=of, texts=texts) if texts else None
 
 
 def _same(name: str, output: Array, reference: Mapping[str, Array]) -> tuple[Tensor, Tensor]:
@@ -211,7 +179,7 @@ def _filled(values: Tensor, valid: Tensor | None, value: float) -> Tensor:
     return values if valid is None else values.masked_fill(~valid, value)
 
 
-def _cosines(x: Tensor, y: Tensor) -> Tensor:
+def cosines(x: Tensor, y: Tensor) -> Tensor:
     """Return the cosine of each row; two zero vectors count as equal, a zero and another as orthogonal."""
     a, b = x.norm(dim=-1), y.norm(dim=-1)
     cosines = (x * y).sum(-1) / (a * b).clamp_min(1e-300)
