@@ -195,7 +195,7 @@ def _worst(found: Diagnosis) -> Table:
 def _sensitivity(found: Diagnosis) -> Table:
     measured = found.sensitivity
     assert measured is not None
-    name = measured.measure.replace("sqnr_db", "SQNR dB")
+    name = measured.measure.replace("sqnr", "SQNR dB")
     title = f"All activations quantized except one group ({name}; all: {measured.everything.value:.4f})"
     table = Table(title=title, title_justify="left")
     table.add_column("scope")
@@ -213,7 +213,7 @@ def _scopes(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if names in ((), ("none",)):
         return ()
-    from octavo.diagnosis.variants import SCOPES, check_scopes
+    from octavo.diagnosis.chapters.sensitivity import SCOPES, check_scopes
 
     return SCOPES if names == ("all",) else check_scopes(names)
 
@@ -234,7 +234,7 @@ def _panels(data: Path | None) -> dict[str, tuple[Text, ...]] | None:
     """The first texts of every GLUE task in a folder."""
     if data is None:
         return None
-    from octavo.diagnosis.distributions import PANEL_TEXTS
+    from octavo.diagnosis.chapters.tasks import PANEL_TEXTS
     from octavo.tasks import GLUE, read_glue
 
     there = [task for task in GLUE.values() if (data / task.folder / f"{task.default_split}.tsv").is_file()]

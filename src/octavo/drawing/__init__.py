@@ -18,8 +18,8 @@ def style_sheet() -> str:
 class Drawing:
     """A figure of a fixed size in user units; every text is escaped.
 
-    A shape's kind is a class of `figure.css`: bar, hot, quiet, mark, field and ghost fill; rule, axis and base
-    are lines; label, small, head and hotlabel are texts.
+    The kind of a shape is a class of `figure.css`: bar, hot, quiet, mark, field and ghost fill; rule, axis
+    and base are lines; label, small, head and hotlabel are texts.
     """
 
     def __init__(self, width: float, height: float, title: str) -> None:

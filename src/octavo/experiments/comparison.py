@@ -124,6 +124,7 @@ class _Bench:
 
     def _measure(self, model: QuantizedEncoder) -> dict[str, Any]:
         measured = self.reference.compare(model).quality().to_dict()
+        del measured["score"]  # a task's, which not every comparison has
         return {**measured, **self._score(model), **_sizes(model)}
 
     def _score(self, model: Encoder) -> dict[str, Any]:

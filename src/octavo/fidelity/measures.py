@@ -102,7 +102,7 @@ class Quality:
 
     @property
     def value(self) -> float:
-        """What models are ranked by, higher is better: the score, the mean cosine, or the SQNR up to 200 dB."""
+        """What models are ranked by; higher is better. An SQNR counts up to 200 dB."""
         if self.score is not None:
             return self.score
         return self.cosine.mean if self.cosine is not None else min(self.sqnr, _MOST_DB)
@@ -125,8 +125,8 @@ MEASURES = ("cosine.mean", "cosine.worst", "sqnr", "agreement", "kl", "correlati
 def read_measure(row: Mapping[str, Any], name: str) -> Any:
     """Return a measure of a row, such as `cosine.mean`, under its name now or its former one; None without.
 
-    >>> read_measure({"cosine": {"mean": 0.9}}, "cosine.mean"), read_measure({"cosine_mean": 0.9}, "cosine.mean")
-    (0.9, 0.9)
+    >>> [read_measure(row, "cosine.mean") for row in ({"cosine": {"mean": 0.9}}, {"cosine_mean": 0.9})]
+    [0.9, 0.9]
     """
     value: Any = row
     for part in name.split("."):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -13,6 +14,7 @@ from octavo.graph.sites.flow import Flow, Value
 from octavo.graph.sites.roles import Named, name_values
 
 Kind = Literal["activation", "weight"]
+_LAYER = re.compile(r"layers\.(\d+)\.")
 _WEIGHT_ROLES = {"linear": "linear_weight", "embedding": "embedding_weight", "norm": "norm_weight"}
 
 
@@ -50,6 +52,12 @@ class Site:
         """The size of the channel axis, or None where it varies (attention scores and probabilities)."""
         size = self.shape[self.channel_axis] if self.shape else None
         return size if isinstance(size, int) else None
+
+    @property
+    def layer(self) -> int | None:
+        """The layer it lies in, or None for embeddings and heads."""
+        found = _LAYER.match(self.name)
+        return int(found.group(1)) if found else None
 
     def to_dict(self) -> dict[str, object]:
         """What `octavo sites --json` and `octavo.json` show."""
