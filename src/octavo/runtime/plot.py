@@ -13,6 +13,7 @@ _WIDTH, _HEIGHT = 760.0, 440.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 80.0, _WIDTH - 220.0, 50.0, _HEIGHT - 60.0
 _KINDS = {"float": "bar", "simulated": "quiet", "integer": "hot"}
 _STEPS = 4
+_LETTER, _LINE = 6.3, 14.0  # about how wide a letter and how high a line of text is
 
 
 def write_plot(benchmark: Benchmark, path: Path, shape: tuple[int, int], force: bool = False) -> Path:
@@ -34,13 +35,31 @@ def draw(rows: Sequence[Row], shape: tuple[int, int]) -> Drawing:
     title = f"Quality against speed, batches of {shape[0]} x {shape[1]} tokens"
     drawing = Drawing(_WIDTH, _HEIGHT, title)
     _draw_axes(drawing, title, fastest, floor)
+    dots = []
     for row, speed, cosine in points:
         x = _LEFT + speed / fastest * (_RIGHT - _LEFT)
         y = _TOP + (1 - cosine) / max(1 - floor, 1e-9) * (_BOTTOM - _TOP)
-        note = " (simulated)" if row.kind == "simulated" else ""
         drawing.circle(x, y, 5, _KINDS[row.kind], f"{speed:.0f} texts per second, cosine {cosine:.4f}")
-        drawing.text(x + 9, y + 4, row.name + note)
+        dots.append((x, y, row.name + (" (simulated)" if row.kind == "simulated" else "")))
+    _draw_labels(drawing, dots)
     return drawing
+
+
+def _draw_labels(drawing: Drawing, dots: Sequence[tuple[float, float, str]]) -> None:
+    """Write a name beside every dot, where it covers no other dot or name: right, left, or a line away."""
+    taken = [(x - 5, x + 5, y) for x, y, _ in dots]
+    for x, y, name in dots:
+        wide = _LETTER * len(name)
+        sides = [(x + 9, x + 9 + wide, y + down) for down in (0, _LINE, -_LINE, 2 * _LINE)]
+        sides.insert(1, (x - 9 - wide, x - 9, y))
+        free = [side for side in sides if not any(_overlap(side, other) for other in taken)]
+        left, right, level = (free or sides)[0]
+        taken.append((left, right, level))
+        drawing.text(left if left > x else right, level + 4, name, "label", "start" if left > x else "end")
+
+
+def _overlap(one: tuple[float, float, float], other: tuple[float, float, float]) -> bool:
+    return one[0] < other[1] and other[0] < one[1] and abs(one[2] - other[2]) < _LINE
 
 
 def _draw_axes(drawing: Drawing, title: str, fastest: float, floor: float) -> None:
