@@ -76,7 +76,9 @@ def main() -> None:
                 **{
                     f"{b}x{n}": round(row.at(b, n).median_ms / first.at(b, n).median_ms, 3) for b, n in SHAPES
                 },
-                "cosine": round(row.quality.mean_cosine, 4) if row.quality else None,
+                "cosine": {name: round(value, 4) for name, value in row.quality.to_dict()["cosine"].items()}
+                if row.quality
+                else None,
             }
             for name, row in zip(VARIANTS, rows, strict=True)
         },

@@ -36,8 +36,8 @@ def test_a_model_equals_itself(run: Run, tiny: Path, texts: Path) -> None:
 def test_fidelity_as_json(run: Run, tiny: Path, texts: Path) -> None:
     document = json.loads(run("evaluate", tiny, "--against", tiny, "--texts", texts, "--json").stdout)
     assert document["task"] == "fidelity"
-    assert document["fidelity"]["cosine_mean"] == pytest.approx(1)
-    assert document["fidelity"]["sqnr_db"]["embedding"] is None  # infinite, which JSON has not
+    assert document["fidelity"]["cosine"]["mean"] == pytest.approx(1)
+    assert document["fidelity"]["sqnr"]["embedding"] is None  # infinite, which JSON has not
     assert document["versions"]["torch"]
 
 

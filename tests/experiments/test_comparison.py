@@ -29,8 +29,8 @@ def question(**changes: Any) -> ComparisonSettings:
 
 def test_rows_hold_medians_over_the_orders_that_matter(encoder: Encoder) -> None:
     rows = {row["recipe"]: row for row in compare_recipes(encoder, RECIPES, question(seeds=(0, 1, 2)))}
-    cosines = [entry["cosine_mean"] for entry in rows["w8a8"]["seeds"]]
-    assert len(set(cosines)) > 1 and rows["w8a8"]["cosine_mean"] == statistics.median(cosines)
+    cosines = [entry["cosine"]["mean"] for entry in rows["w8a8"]["seeds"]]
+    assert len(set(cosines)) > 1 and rows["w8a8"]["cosine"]["mean"] == statistics.median(cosines)
     assert len(rows["w4a32"]["seeds"]) == 1  # weights do not see the order
 
 
@@ -39,7 +39,7 @@ def test_the_float_model_runs_once_over_the_texts(encoder: Encoder, monkeypatch:
     run = Encoder.__call__
 
     def counting(self: Encoder, batch: Any) -> Any:
-        if type(self).__name__ == "_Remembering":
+        if type(self) is Encoder:
             calls.append(1)
         return run(self, batch)
 

@@ -76,9 +76,11 @@ def test_fidelity_runs_both_on_the_same_batches() -> None:
         progress=lambda done, total: told.append((done, total)),
     )
     assert evaluation.fidelity is not None
-    assert evaluation.fidelity.cosine_worst == pytest.approx(1.0)
-    assert evaluation.fidelity.sqnr_db["last_hidden_state"] == math.inf
-    assert evaluation.fidelity.neighbour_overlap == 1.0
+    assert evaluation.fidelity.cosine is not None
+    assert evaluation.fidelity.cosine.worst == pytest.approx(1.0)
+    assert evaluation.fidelity.sqnr["last_hidden_state"] == math.inf
+    assert evaluation.fidelity.neighbours is not None
+    assert evaluation.fidelity.neighbours.kept == 1.0
     assert (evaluation.task, evaluation.examples, evaluation.score) == ("fidelity", 4, None)
     assert (evaluation.model, evaluation.against) == ("fake", "reference")
     assert told == [(3, 4), (4, 4)]
@@ -88,8 +90,8 @@ def test_fidelity_sees_a_difference() -> None:
     model = FakeEncoder(hidden(noise=0.2))
     evaluation = evaluate(model, against=against(model, hidden()), texts=TEXTS)
     assert evaluation.fidelity is not None
-    assert evaluation.fidelity.cosine_worst is not None
-    assert evaluation.fidelity.cosine_worst < 0.999
+    assert evaluation.fidelity.cosine is not None
+    assert evaluation.fidelity.cosine.worst < 0.999
 
 
 def test_fidelity_of_a_classifier_has_agreement() -> None:

@@ -113,7 +113,7 @@ def _table(measured: Benchmark) -> Table:
     table = Table(title=f"{measured.threads} threads, cosine on {measured.texts} texts")
     columns = ["artifact", "arithmetic", "MB", "peak MB"]
     columns += [f"ms {timing.batch} x {timing.length}" for timing in measured.rows[0].timings]
-    for column in [*columns, "texts/s", "cosine", "least", "agree"]:
+    for column in [*columns, "texts/s", "cosine", "worst", "agreement"]:
         table.add_column(column, justify="left" if column in columns[:2] else "right")
     for row in measured.rows:
         table.add_row(*_cells(row))
@@ -125,6 +125,7 @@ def _cells(row: Row) -> list[str]:
         return "" if value is None else f"{value:.{digits}f}"
 
     quality = row.quality
+    cosine = quality.cosine if quality else None
     return [
         row.name,
         row.kind,
@@ -132,8 +133,8 @@ def _cells(row: Row) -> list[str]:
         shown(row.peak_megabytes, 0),
         *(shown(timing.median_ms, 2) for timing in row.timings),
         shown(max(timing.texts_per_second for timing in row.timings), 0),
-        shown(quality.mean_cosine if quality else None, 4),
-        shown(quality.least_cosine if quality else None, 4),
+        shown(cosine.mean if cosine else None, 4),
+        shown(cosine.worst if cosine else None, 4),
         shown(quality.agreement if quality else None, 3),
     ]
 

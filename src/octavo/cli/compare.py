@@ -44,12 +44,12 @@ Examples:
 # measure -> (title, format)
 _COLUMNS = {
     "score": ("score", ".2f"),
-    "cosine_mean": ("cosine", ".4f"),
-    "cosine_worst": ("worst", ".4f"),
-    "sqnr_db": ("SQNR dB", ".1f"),
+    "cosine.mean": ("cosine", ".4f"),
+    "cosine.worst": ("worst", ".4f"),
+    "sqnr": ("SQNR dB", ".1f"),
     "agreement": ("agreement", ".1%"),
     "correlation": ("correlation", ".4f"),
-    "neighbour_overlap": ("neighbours", ".1%"),
+    "neighbours": ("neighbours", ".1%"),
 }
 
 
@@ -165,7 +165,9 @@ def _seeds(given: str) -> tuple[int, ...]:
 
 def _table(model: str, rows: list[dict[str, Any]]) -> Table:
     """Return one line per recipe; measures that no recipe has are left out."""
-    shown = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
+    from octavo.fidelity import read_measure
+
+    shown = [name for name in _COLUMNS if any(read_measure(row, name) is not None for row in rows)]
     extra = any(row.get("extra_parameters") for row in rows)
     table = Table(title=model, title_justify="left")
     table.add_column("recipe", no_wrap=True)
@@ -177,7 +179,7 @@ def _table(model: str, rows: list[dict[str, Any]]) -> Table:
     table.add_column("bits of activations")
     table.add_column("bits of weights")
     for row in rows:
-        cells = [_cell(row.get(name), _COLUMNS[name][1]) for name in shown]
+        cells = [_cell(read_measure(row, name), _COLUMNS[name][1]) for name in shown]
         more = [_cell(row.get("extra_parameters") or None, ",")] if extra else []
         bits = [_bits(row.get(f"{kind}_bits")) for kind in ("activation", "weight")]
         table.add_row(row["recipe"], *cells, megabytes(row["bytes"]), *more, *bits)

@@ -192,7 +192,7 @@ def _worst(diagnosis: Diagnosis) -> Table:
 def _sensitivity(diagnosis: Diagnosis) -> Table:
     measured = diagnosis.sensitivity
     assert measured is not None
-    name = measured.measure.replace("sqnr_db", "SQNR dB")
+    name = measured.measure.replace("sqnr", "SQNR dB")
     title = f"All activations quantized except one group ({name}; all: {measured.everything.value:.4f})"
     table = Table(title=title, title_justify="left")
     table.add_column("scope")
@@ -210,7 +210,7 @@ def _scopes(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if names in ((), ("none",)):
         return ()
-    from octavo.diagnosis.variants import SCOPES, check_scopes
+    from octavo.diagnosis.chapters.sensitivity import SCOPES, check_scopes
 
     return SCOPES if names == ("all",) else check_scopes(names)
 
@@ -231,7 +231,7 @@ def _panels(data: Path | None) -> dict[str, tuple[Text, ...]] | None:
     """Read the first texts of every GLUE task in a folder."""
     if data is None:
         return None
-    from octavo.diagnosis.distributions import PANEL_TEXTS
+    from octavo.diagnosis.chapters.tasks import PANEL_TEXTS
     from octavo.tasks.glue_files import glue_samples
 
     return glue_samples(data, PANEL_TEXTS)

@@ -15,7 +15,8 @@ from octavo.errors import OctavoError
 from octavo.versions import versions
 
 if TYPE_CHECKING:
-    from octavo.tasks import Evaluation, FidelityResult
+    from octavo.fidelity import Fidelity
+    from octavo.tasks import Evaluation
 
 _HELP = """Measure a model: how faithful it is to another one, or its score on a task.
 
@@ -138,19 +139,20 @@ def _score(
         )
 
 
-def _fidelity_table(result: Evaluation, fidelity: FidelityResult) -> Table:
+def _fidelity_table(result: Evaluation, fidelity: Fidelity) -> Table:
     """Return one row per measure that is defined for the models."""
     table = _two_columns(f"{result.model} against {result.against}, {result.examples} texts")
-    if fidelity.cosine_mean is not None and fidelity.cosine_worst is not None:
-        table.add_row("cosine, mean", f"{fidelity.cosine_mean:.4f}")
-        table.add_row("cosine, worst", f"{fidelity.cosine_worst:.4f}")
-    if fidelity.neighbour_overlap is not None:
-        table.add_row(f"{fidelity.neighbours} nearest neighbours kept", f"{fidelity.neighbour_overlap:.1%}")
+    if fidelity.cosine is not None:
+        table.add_row("cosine, mean", f"{fidelity.cosine.mean:.4f}")
+        table.add_row("cosine, worst", f"{fidelity.cosine.worst:.4f}")
+    neighbours = fidelity.neighbours
+    if neighbours is not None and neighbours.kept is not None:
+        table.add_row(f"{neighbours.of} nearest neighbours kept", f"{neighbours.kept:.1%}")
     for title, values, form in (
         ("same prediction", fidelity.agreement, ".1%"),
         ("KL divergence (nats)", fidelity.kl, ".4f"),
         ("correlation", fidelity.correlation, ".4f"),
-        ("SQNR (dB)", fidelity.sqnr_db, ".1f"),
+        ("SQNR (dB)", fidelity.sqnr, ".1f"),
     ):
         for output, value in values.items():
             table.add_row(f"{title}, {output}", format(value, form))

@@ -7,14 +7,14 @@ import json
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from octavo.errors import DataError, SpecError
-from octavo.fidelity.comparison import EMBEDDING
+from octavo.fidelity import Reference, read_measure
+from octavo.fidelity.measures import MEASURES as FIDELITY
+from octavo.fidelity.measures import is_measure
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.graph.saved.write import MANIFEST, WEIGHTS
 from octavo.graph.sites.site import in_placement
@@ -24,17 +24,13 @@ from octavo.methods.calibration.permutation import extra_parameters
 from octavo.methods.pipeline import quantize_together
 from octavo.progress import Progress, silent
 from octavo.spec import Recipe, recipe_to_dict
-from octavo.tasks.evaluation import compare, score_task
+from octavo.tasks.evaluation import score_task
 from octavo.tasks.texts import Text
 
-MEASURES = (
-    *("score", "cosine_mean", "cosine_worst", "sqnr_db", "agreement", "kl", "correlation"),
-    "neighbour_overlap",
-)
-"""What is measured for every seed; rows hold medians."""
+MEASURES = ("score", *FIDELITY)
+"""What is measured for every seed, under the names of `octavo.fidelity`; rows hold medians."""
 FLOAT = "fp32"
 _ABOUT = "compare.json"
-_REMEMBERED_BYTES = 2**28
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +94,7 @@ class _Bench:
 
     def __init__(self, encoder: Encoder, settings: ComparisonSettings, ledger: Ledger) -> None:
         self.encoder, self.settings, self.ledger = encoder, settings, ledger
-        self.reference = _Remembering(**encoder.parts())
+        self.reference = Reference.of_texts(encoder, settings.texts)
         self.measured: dict[tuple[str, int], dict[str, Any]] = {}
 
     def run(self, recipes: Sequence[Recipe], seed: int, total: int, progress: Progress) -> None:
@@ -129,10 +125,8 @@ class _Bench:
         return row
 
     def _measure(self, model: QuantizedEncoder) -> dict[str, Any]:
-        fidelity = compare(model, self.reference, self.settings.texts).fidelity
-        assert fidelity is not None
-        plain = fidelity.to_dict()
-        measured = {name: _one(plain[name]) for name in MEASURES if name in plain}
+        measured = self.reference.compare(model).quality().to_dict()
+        del measured["score"]  # a task's, which not every comparison has
         return {**measured, **self._score(model), **_sizes(model)}
 
     def _kept(self, name: str, seed: int, recipe: dict[str, Any]) -> dict[str, Any] | None:
@@ -152,25 +146,6 @@ class _Bench:
         return {"score": score_task(model, self.settings.task, data=self.settings.data).score}
 
 
-@dataclass(eq=False, kw_only=True)
-class _Remembering(Encoder):
-    """The float model, which answers a batch that it has seen from memory (up to a quarter of a gigabyte)."""
-
-    seen: dict[bytes, dict[str, Tensor]] = field(default_factory=dict)
-    held: int = 0
-
-    def __call__(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        key = b"".join(batch[name].cpu().numpy().tobytes() for name in sorted(batch))
-        if key in self.seen:
-            return self.seen[key]
-        outputs = super().__call__(batch)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in outputs.values())
-        if self.held + size <= _REMEMBERED_BYTES:
-            self.held += size
-            self.seen[key] = outputs
-        return outputs
-
-
 def _reads_order(encoder: Encoder, recipe: Recipe) -> bool:
     """Whether the ranges of a recipe depend on the order of the calibration texts."""
     sites = in_placement(encoder.activation_sites, recipe.placement)
@@ -182,10 +157,12 @@ def _row(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row: medians of what was measured, sizes of the first seed, and the seeds' own values."""
     medians: dict[str, Any] = {}
     for name in MEASURES:
-        values = [entry[name] for entry in found if entry.get(name) is not None]
+        values = [value for entry in found if (value := read_measure(entry, name)) is not None]
         if values:
-            medians[name] = statistics.median(values)
-    rest = {name: value for name, value in found[0].items() if name not in MEASURES}
+            outer, _, inner = name.partition(".")
+            median = statistics.median(values)
+            medians[outer] = {**medians.get(outer, {}), inner: median} if inner else median
+    rest = {name: value for name, value in found[0].items() if name != "score" and not is_measure(name)}
     return {"recipe": recipe.name, **medians, **rest, "seeds": [dict(entry) for entry in found]}
 
 
@@ -199,16 +176,6 @@ def _sizes(model: QuantizedEncoder) -> dict[str, Any]:
         for kind in ("activation", "weight")
     }
     return {"bytes": size, "extra_parameters": extra_parameters(model), **counts}
-
-
-def _one(value: object) -> Any:
-    """A measure by output as one number: the embedding's, or the mean over outputs; None where undefined."""
-    if not isinstance(value, dict):
-        return value
-    if EMBEDDING in value:
-        return value[EMBEDDING]
-    numbers = [number for number in value.values() if number is not None]
-    return sum(numbers) / len(numbers) if numbers else None
 
 
 def _check_names(recipes: Sequence[Recipe]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from octavo.drawing import Drawing
 from octavo.experiments.summary import Scores, mean_score, paper_mean, shown_tasks
 from octavo.experiments.table import Table, TableRow
 from octavo.tasks.glue import GLUE
@@ -81,38 +82,26 @@ def render_figure(table: Table, scores: Scores) -> str:
         ours = _minus(mean_score(row, tasks, scores), mean_score(base, tasks, scores))
         if ours is not None:
             bars.append((row.title, ours, _minus(paper_mean(row, tasks), paper_mean(base, tasks))))
-    return _svg(table.title, bars)
+    return _draw(table.title, bars).document()
 
 
-def _svg(title: str, bars: Sequence[tuple[str, float, float | None]]) -> str:
+def _draw(title: str, bars: Sequence[tuple[str, float, float | None]]) -> Drawing:
+    """Draw two bars for every row, ours above the paper's, with their values at the right."""
     values = [value for _, ours, paper in bars for value in (ours, paper) if value is not None]
     least, most = min([*values, 0.0]), max([*values, 0.0])
-    left, width, step = 230, 420, 34
+    left, width, step = 230.0, 420.0, 34.0
     scale = width / max(most - least, 1e-9)
     zero = left - least * scale
-    parts = []
-    for index, (name, ours, paper) in enumerate(bars):
-        y = 40 + index * step
-        parts.append(f'<text x="{left - 8}" y="{y + 17}" text-anchor="end">{_escape(name)}</text>')
-        for offset, value, colour in ((2, ours, "#2b6cb0"), (15, paper, "#b9c4d0")):
-            if value is not None:
-                x, size = min(zero, zero + value * scale), abs(value) * scale
-                parts.append(
-                    f'<rect x="{x:.1f}" y="{y + offset}" width="{size:.1f}" height="11" fill="{colour}"/>'
-                )
-                parts.append(
-                    f'<text x="{left + width + 6}" y="{y + offset + 10}" fill="{colour}">{value:+.2f}</text>'
-                )
     height = 50 + step * len(bars)
-    caption = f"{_escape(title)}: mean against FP32, ours (blue) and the paper"
-    head = f'<text x="8" y="20" font-weight="bold">{caption}</text>'
-    axis = f'<line x1="{zero:.1f}" y1="34" x2="{zero:.1f}" y2="{height - 8}" stroke="#555"/>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" '
-        'font-family="sans-serif" font-size="12">'
-        f'<rect width="100%" height="100%" fill="white"/>{head}{"".join(parts)}{axis}</svg>\n'
-    )
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    caption = f"{title}: mean against FP32, ours (blue) and the paper"
+    drawing = Drawing(720, height, caption)
+    drawing.text(8, 20, caption, "head")
+    for number, (name, ours, paper) in enumerate(bars):
+        y = 40 + number * step
+        drawing.text(left - 8, y + 17, name, "label", "end")
+        for offset, value, kind in ((2, ours, "bar"), (15, paper, "quiet")):
+            if value is not None:
+                drawing.rect(min(zero, zero + value * scale), y + offset, abs(value) * scale, 11, kind)
+                drawing.text(left + width + 6, y + offset + 9, f"{value:+.2f}", "label")
+    drawing.line(zero, 34, zero, height - 8, "axis")
+    return drawing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from octavo.fidelity.comparison import Fidelity, FidelityResult
+from octavo.fidelity import Fidelity
 from octavo.numerics.metrics import METRICS, accuracy, f1, matthews, pearson, spearman
 from octavo.progress import Progress
 from octavo.tasks.evaluation import (
@@ -30,7 +30,6 @@ __all__ = [
     "Evaluation",
     "Examples",
     "Fidelity",
-    "FidelityResult",
     "GlueTask",
     "Model",
     "Progress",

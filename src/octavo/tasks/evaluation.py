@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from octavo.errors import DataError, ModelError, OctavoError
-from octavo.fidelity.comparison import EMBEDDING, Fidelity, FidelityResult
+from octavo.errors import ModelError, OctavoError
+from octavo.fidelity import Fidelity, Reference
 from octavo.progress import Progress, silent
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GLUE, GlueTask, measure, predictions, unknown_task
@@ -50,7 +49,7 @@ class Evaluation:
     score: float | None = None
     label_order: Literal["name", "index"] | None = None
     against: str | None = None
-    fidelity: FidelityResult | None = None
+    fidelity: Fidelity | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -104,19 +103,10 @@ def compare(
     progress: Progress = silent,
 ) -> Evaluation:
     """Return the fidelity of a model to another on the same batches of texts."""
-    if not texts:
-        raise DataError("Fidelity needs at least one text; the list of texts is empty.")
     _check_comparable(model, against)
-    fidelity = Fidelity(model.head)
-    for _, batch, outputs in run(model, texts, batch_size, progress):
-        moved = {name: tensor.to(against.device) for name, tensor in batch.items()}
-        reference = against(moved)
-        fidelity.update(
-            _with_embedding(model, batch, outputs),
-            _with_embedding(against, moved, reference),
-            batch.get("attention_mask"),
-        )
-    result = fidelity.result()
+    # batches are the model's own: it may read inputs that the reference lacks
+    reference = Reference(against, model.batches(texts, batch_size=batch_size), len(texts), keep=0)
+    result = reference.compare(model, progress)
     return Evaluation(
         model=model.name, task=FIDELITY, examples=len(texts), against=against.name, fidelity=result
     )
@@ -226,13 +216,6 @@ def _check_head(model: Model, name: str, task: GlueTask) -> None:
         f"{name} needs a sequence-classification head with {kind}; {model.name} has {has}. "
         "Fine-tune it on the task first, or choose another model."
     )
-
-
-def _with_embedding(
-    model: Model, batch: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    extra = {EMBEDDING: model.embed(batch, outputs)} if model.head == "encoder" else {}
-    return {**outputs, **extra}
 
 
 def _logits(

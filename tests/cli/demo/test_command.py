@@ -39,7 +39,7 @@ def test_json_shows_the_damage_and_the_repairs(
 ) -> None:
     prepare(monkeypatch, demo_encoder, calibration=16, every=12)
     document = json.loads(run("demo", "--json").stdout)
-    cosine = {entry["recipe"]: entry["cosine_mean"] for entry in document["recipes"]}
+    cosine = {entry["recipe"]: entry["cosine"]["mean"] for entry in document["recipes"]}
     assert cosine["w8a8"] < 0.9 < cosine["w8a8-peg6"]
     assert cosine["w8a8-mp"] > 0.95
     assert document["outlier"]["widest"] > 20 * document["outlier"]["median"]

@@ -73,7 +73,8 @@ def _table(measured: Benchmark) -> Table:
         table.add_column(header, justify="right")
     for row in measured.rows:
         times = [f"{row.at(*shape).median_ms:.1f}" for shape in SHAPES]
-        table.add_row(row.name, *times, f"{row.quality.mean_cosine:.4f}" if row.quality else "")
+        cosine = row.quality.cosine if row.quality else None
+        table.add_row(row.name, *times, f"{cosine.mean:.4f}" if cosine else "")
     return table
 
 

@@ -163,8 +163,8 @@ def _typical(cosines: Any) -> float:
 
 def _stress_numbers(story: Story, numbers: dict[str, Any]) -> None:
     story.stress(
-        f"""Activations {in_words(numbers["activation_sites"])}; mean cosine {numbers["cosine_mean"]:.3f},
-        worst {numbers["cosine_worst"]:.3f}; {numbers["neighbours_kept"]:.0%} of neighbours kept."""
+        f"""Activations {in_words(numbers["activation_sites"])}; mean cosine {numbers["cosine"]["mean"]:.3f},
+        worst {numbers["cosine"]["worst"]:.3f}; {numbers["neighbours"]:.0%} of neighbours kept."""
     )
 
 
@@ -217,9 +217,9 @@ def _table(story: Story) -> Table:
         table.add_row(
             numbers["recipe"],
             in_words(numbers["activation_sites"]),
-            f"{numbers['cosine_mean']:.3f}",
-            f"{numbers['cosine_worst']:.3f}",
-            f"{numbers['neighbours_kept']:.0%}",
+            f"{numbers['cosine']['mean']:.3f}",
+            f"{numbers['cosine']['worst']:.3f}",
+            f"{numbers['neighbours']:.0%}",
             megabytes(numbers["weights_bytes"]),
         )
     return table

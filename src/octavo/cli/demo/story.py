@@ -81,11 +81,10 @@ class Story:
         assert fidelity is not None  # `compare` always gives one
         self.models[name] = model
         self.similarities[name] = similarities(model, self.sentences)
+        plain = fidelity.quality().to_dict()
         numbers = {
             **describe_saved(model, self.folder / name),
-            "cosine_mean": fidelity.cosine_mean,
-            "cosine_worst": fidelity.cosine_worst,
-            "neighbours_kept": fidelity.neighbour_overlap,
+            **{name: plain[name] for name in ("cosine", "neighbours")},
         }
         self.results.setdefault("recipes", []).append(numbers)
         return numbers
