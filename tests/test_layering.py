@@ -133,7 +133,7 @@ def test_a_backward_arrow_is_found(source: str, module: str) -> None:
         ("from .tensor import TensorSpec", "octavo.spec.__init__"),
         ("from octavo import errors", "octavo.spec.recipe"),
         ("from octavo.tasks import evaluate", "octavo.__init__"),
-        ("import octavo", "octavo.cli.demo"),
+        ("import octavo", "octavo.cli.demo.steps"),
         ("from octavo.cli import main", "octavo.__main__"),
         ("import torch", "octavo.numerics.affine"),
     ],

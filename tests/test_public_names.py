@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -43,8 +46,10 @@ PUBLIC = [
     "TensorSpec",
     "__version__",
     "allocate_bits",
+    "demo_texts",
     "diagnose",
     "evaluate",
+    "export",
     "export_onnx",
     "finetune",
     "integer_only",
@@ -91,3 +96,59 @@ def test_a_name_is_the_same_object_at_the_first_use_and_after_it() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'quantise'"):
         octavo.quantise  # noqa: B018 - looking it up is the test
+
+
+# -- every package's exports ---------------------------------------------------------------------------------
+
+PACKAGES = [
+    "octavo",
+    "octavo.diagnosis",
+    "octavo.graph",
+    "octavo.methods",
+    "octavo.runtime",
+    "octavo.spec",
+    "octavo.tasks",
+]
+CHANGING = """
+import sys
+from importlib import import_module
+from pkgutil import iter_modules
+
+names = [given.rpartition(".") for given in sys.argv[1:]]
+
+def look_up():
+    return [getattr(import_module(package), name) for package, _, name in names]
+
+first, again = look_up(), look_up()
+for package in {import_module(package) for package, _, _ in names}:
+    for module in iter_modules(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+found = zip(sys.argv[1:], first, again, look_up(), strict=True)
+print(*[name for name, one, two, three in found if not one is two is three])
+"""
+"""Looks up every name twice, and again when all submodules are imported; prints the names that change."""
+
+
+def package_exports(package: str) -> list[str]:
+    """Return what a package re-exports: `import name as name`, or the names of its `__all__`."""
+    module = import_module(package)
+    assert module.__file__ is not None
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    return sorted({*exported(tree), *getattr(module, "__all__", ())})
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_export_has_the_name_of_a_submodule(package: str) -> None:
+    modules = {module.name for module in iter_modules(import_module(package).__path__)}
+    assert modules.isdisjoint(package_exports(package))
+
+
+def test_every_export_stays_the_same_object() -> None:
+    names = [f"{package}.{name}" for package in PACKAGES for name in package_exports(package)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+    result = subprocess.run(
+        [sys.executable, "-c", CHANGING, *names], capture_output=True, text=True, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == []

@@ -2,7 +2,7 @@
 
 >>> import octavo
 >>> encoder = octavo.load("demo:minilm")
->>> model = octavo.quantize(encoder, octavo.recipe("w8a8-mp"), calibration=texts)
+>>> model = octavo.quantize(encoder, octavo.recipe("w8a8-mp"), calibration=octavo.demo_texts())
 """
 
 from __future__ import annotations
@@ -53,8 +53,10 @@ if TYPE_CHECKING:
     from octavo.methods.training.hyperparameters import Hyperparameters as Hyperparameters
     from octavo.methods.training.labelled import tokenize_labelled as tokenize_labelled
     from octavo.methods.training.quantized import qat as qat
-    from octavo.runtime.export import export_onnx as export_onnx
-    from octavo.tasks.evaluate import evaluate as evaluate
+    from octavo.runtime.exporting import export as export
+    from octavo.runtime.exporting import export_onnx as export_onnx
+    from octavo.tasks.demo import demo_texts as demo_texts
+    from octavo.tasks.evaluation import evaluate as evaluate
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
 _LAZY = {
@@ -71,8 +73,10 @@ _LAZY = {
     "save_encoder": "octavo.methods.training.finetuning",
     "tokenize_labelled": "octavo.methods.training.labelled",
     "qat": "octavo.methods.training.quantized",
-    "evaluate": "octavo.tasks.evaluate",
-    "export_onnx": "octavo.runtime.export",
+    "demo_texts": "octavo.tasks.demo",
+    "evaluate": "octavo.tasks.evaluation",
+    "export": "octavo.runtime.exporting",
+    "export_onnx": "octavo.runtime.exporting",
 }
 
 

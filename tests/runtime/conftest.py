@@ -33,9 +33,9 @@ def tiny_int8(tiny_encoder: Encoder) -> QuantizedEncoder:
 @pytest.fixture(scope="session")
 def tiny_file(tiny_int8: QuantizedEncoder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny int8 model, exported."""
-    from octavo.runtime import export_onnx
+    from octavo.runtime import export
 
-    return export_onnx(tiny_int8, tmp_path_factory.mktemp("export") / "tiny.onnx")
+    return export(tiny_int8, tmp_path_factory.mktemp("export") / "tiny.onnx")
 
 
 @pytest.fixture(scope="session")

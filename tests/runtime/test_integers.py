@@ -8,8 +8,8 @@ import pytest
 import octavo
 from octavo.errors import ModelError
 from octavo.graph import Encoder, QuantizedEncoder
-from octavo.runtime.export import export_onnx
-from octavo.runtime.integers import _openvino_kernels, check_integers
+from octavo.runtime.exporting import export
+from octavo.runtime.integers import check_integers
 
 
 def test_every_product_of_int8_is_an_integer_kernel_in_onnxruntime(tiny_file: Path) -> None:
@@ -23,7 +23,7 @@ def test_full_placement_needs_no_operator_of_onnxruntime(
 ) -> None:
     """Tools of integer-only hardware read standard operators; files for a CPU use ONNX Runtime's own."""
     model = octavo.quantize(tiny_encoder, octavo.recipe("w8a8"), calibration=["a text", "another text"])
-    full = onnx.load(str(export_onnx(model, tmp_path / "full.onnx")))
+    full = onnx.load(str(export(model, tmp_path / "full.onnx")))
     assert [opset.domain for opset in full.opset_import] == [""]
     fast = onnx.load(str(tiny_file))
     assert [opset.domain for opset in fast.opset_import] == ["", "com.microsoft"]
@@ -34,7 +34,7 @@ def test_every_linear_layer_of_int8_is_an_integer_kernel_in_openvino(
     tiny_int8: QuantizedEncoder, tmp_path: Path
 ) -> None:
     pytest.importorskip("openvino")
-    path = export_onnx(tiny_int8, tmp_path / "model.onnx", runtime="openvino")
+    path = export(tiny_int8, tmp_path / "model.onnx", backend="openvino")
     report = check_integers(path, "openvino")
     assert report.kernels >= 12 and report.floats == ()
 
@@ -43,13 +43,13 @@ def test_a_layer_that_falls_back_to_float_is_named(tiny_file: Path, tmp_path: Pa
     # A product of matrices and a sum with a float vector: ONNX Runtime makes a float Gemm of the two before
     # it looks for integers.
     model = onnx.load(str(tiny_file))
-    place = next(i for i, node in enumerate(model.graph.node) if node.output[0] == "layers.0.ffn_hidden")
-    layer = model.graph.node[place]
+    index = next(i for i, node in enumerate(model.graph.node) if node.output[0] == "layers.0.ffn_hidden")
+    layer = model.graph.node[index]
     nodes = list(model.graph.node)
     bias = _vector(64)
     model.graph.initializer.append(bias)
     left, right, left_scale, right_scale, left_zero, right_zero = layer.input[:6]
-    nodes[place : place + 1] = [
+    nodes[index : index + 1] = [
         onnx.helper.make_node("DequantizeLinear", [left, left_scale, left_zero], ["left"]),
         onnx.helper.make_node("DequantizeLinear", [right, right_scale, right_zero], ["right"], axis=1),
         onnx.helper.make_node("MatMul", ["left", "right"], ["product"]),
@@ -68,9 +68,3 @@ def test_a_layer_that_falls_back_to_float_is_named(tiny_file: Path, tmp_path: Pa
 
 def _vector(size: int) -> onnx.TensorProto:
     return onnx.helper.make_tensor("plain", onnx.TensorProto.FLOAT, [size], [0.0] * size)
-
-
-def test_openvino_names_layers_that_run_in_float(tiny_encoder: Encoder, tmp_path: Path) -> None:
-    pytest.importorskip("openvino")
-    path = export_onnx(tiny_encoder, tmp_path / "float.onnx")
-    assert _openvino_kernels(path, {"linear", "linear_1"}) == (0, {"linear", "linear_1"})

@@ -1,4 +1,4 @@
-"""Integer artifacts: ONNX export, runtimes, encodings, benchmarks.
+"""Artifacts that compute in integers: export, backends, encodings, benchmarks.
 
 Names are imported on first use: a process that only runs a file needs neither torch nor onnx.
 """
@@ -9,20 +9,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from octavo.runtime.bench import bench as bench
+    from octavo.runtime.artifacts import open_onnx as open_onnx
+    from octavo.runtime.backends import BACKENDS as BACKENDS
+    from octavo.runtime.backends import Backend as Backend
+    from octavo.runtime.benchmark import bench as bench
     from octavo.runtime.embedder import Embedder as Embedder
-    from octavo.runtime.encodings import encodings as encodings
-    from octavo.runtime.export import export_onnx as export_onnx
+    from octavo.runtime.encoding_files import encodings as encodings
+    from octavo.runtime.exporting import export as export
+    from octavo.runtime.exporting import export_onnx as export_onnx
     from octavo.runtime.integers import check_integers as check_integers
-    from octavo.runtime.session import open_onnx as open_onnx
 
 _LAZY = {
-    "bench": "bench",
+    "BACKENDS": "backends",
+    "Backend": "backends",
     "Embedder": "embedder",
-    "encodings": "encodings",
-    "export_onnx": "export",
+    "bench": "benchmark",
     "check_integers": "integers",
-    "open_onnx": "session",
+    "encodings": "encoding_files",
+    "export": "exporting",
+    "export_onnx": "exporting",
+    "open_onnx": "artifacts",
 }
 
 

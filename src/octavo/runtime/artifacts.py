@@ -1,7 +1,8 @@
-"""What a benchmark compares: models in torch, simulated ones among them, and ONNX files in a runtime."""
+"""Artifacts: files opened in a backend, and models in torch, simulated ones among them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import ModelError
-from octavo.runtime.session import RUNTIMES, Arrays, Runner, open_onnx
+from octavo.runtime.backends import BACKENDS, DEFAULT, Backend, find_backend
+from octavo.runtime.backends.backend import wall_time
+from octavo.runtime.backends.runner import Arrays, Runner
 
 if TYPE_CHECKING:
     from octavo.graph.encoder import Encoder
+
+TORCH = "torch"
+"""What runs a model that is not a file of a backend."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,71 +29,102 @@ class Artifact:
     Arguments:
         name: how it is called in tables, `minilm-int8.onnx (openvino)`.
         kind: `float`, `integer`, or `simulated`: rounded floats, whose latency says nothing.
+        backend: the name of what runs it, `torch` for models that are not files of a backend.
         size: bytes of its weights on disk, None if they are not on this disk.
-        encoder: the captured model, None for an ONNX file.
+        source: what was opened: the file, or the model as `octavo.load` takes it.
+        time: how one run is timed.
+        encoder: the captured model, None for a file.
     """
 
     name: str
     kind: str
-    runtime: str
+    backend: str
     size: int | None
     run: Runner
+    source: str = ""
+    time: Callable[[Runner, Arrays], float] = wall_time
     encoder: Encoder | None = None
 
 
-def open_artifact(given: str, runtime: str | None = None, threads: int | None = None) -> Artifact:
-    """Open a model as `octavo.load` takes it, an ONNX file (or `FILE@openvino`), or OpenVINO's XML."""
-    path, _, asked = (
-        given.rpartition("@") if given.endswith(tuple(f"@{name}" for name in RUNTIMES)) else (given, "", "")
-    )
-    if path.endswith(".xml"):
-        return _openvino_artifact(Path(path), threads)
-    if path.endswith(".onnx"):
-        return _onnx_artifact(Path(path), asked or runtime or "onnxruntime", threads)
-    if asked:
-        raise ModelError(f"{given}: only ONNX files run in {asked}; export the model first")
-    return _torch_artifact(given)
+def open_onnx(
+    path: str | Path, backend: str = DEFAULT, threads: int | None = None, *, exact: bool = False
+) -> Runner:
+    """Open an ONNX file, or another one that the backend reads, for running.
+
+    Arguments:
+        backend: `onnxruntime` or `openvino`.
+        threads: how many cores to use; the backend's choice if left out.
+        exact: compute what the file says: left to itself, ONNX Runtime rounds the activations of weights-only
+            files to 8 bits, for speed.
+    """
+    return find_backend(backend).open(path, threads, exact=exact)
 
 
-def _onnx_artifact(path: Path, runtime: str, threads: int | None) -> Artifact:
-    run = open_onnx(path, runtime, threads)
-    kind = "integer" if _has_integers(path) else "float"
+def open_artifacts(
+    given: str, backends: Sequence[str] = (DEFAULT,), threads: int | None = None
+) -> list[Artifact]:
+    """Open a model as `octavo.load` takes it, or a file in every backend that reads it.
+
+    Arguments:
+        given: a model, a file, or a file and the one backend to run it in, `FILE@openvino`.
+        backends: where files run, as far as these read them; a file that none of them reads runs in the
+            first backend of the table that does.
+    """
+    path, named = _split(given)
+    able = [backend.name for backend in BACKENDS.values() if path.endswith(backend.endings)]
+    if named and named not in able:
+        endings = " or ".join(find_backend(named).endings)
+        raise ModelError(f"{given}: only files that end in {endings} run in {named}; export the model first")
+    if not able:
+        return [_torch_artifact(given)]
+    asked = [named] if named else [find_backend(name).name for name in backends]
+    chosen = [name for name in asked if name in able] or able[:1]
+    return [_file_artifact(Path(path), BACKENDS[name], threads) for name in chosen]
+
+
+def open_artifact(given: str, backend: str = DEFAULT, threads: int | None = None) -> Artifact:
+    """Open one model or file, as `open_artifacts` does."""
+    return open_artifacts(given, (backend,), threads)[0]
+
+
+def _split(given: str) -> tuple[str, str]:
+    path, mark, named = given.rpartition("@")
+    return (path, named) if mark and named in BACKENDS else (given, "")
+
+
+def _file_artifact(path: Path, backend: Backend, threads: int | None) -> Artifact:
     return Artifact(
-        name=f"{path.name} ({runtime})", kind=kind, runtime=runtime, size=path.stat().st_size, run=run
+        name=f"{path.name} ({backend.name})",
+        run=backend.open(path, threads),
+        kind="integer" if backend.holds_integers(path) else "float",
+        backend=backend.name,
+        size=backend.size(path),
+        source=str(path),
+        time=backend.time,
     )
-
-
-def _openvino_artifact(path: Path, threads: int | None) -> Artifact:
-    run = open_onnx(path, "openvino", threads)
-    kind = "integer" if "FakeQuantize" in path.read_text(encoding="utf-8") else "float"
-    weights = path.with_suffix(".bin")
-    size = weights.stat().st_size if weights.is_file() else None
-    return Artifact(name=f"{path.name} (openvino)", kind=kind, runtime="openvino", size=size, run=run)
-
-
-def _has_integers(path: Path) -> bool:
-    import onnx
-
-    nodes = onnx.load(str(path), load_external_data=False).graph.node
-    return any(node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul") for node in nodes)
 
 
 def _torch_artifact(given: str) -> Artifact:
+    # a process that only runs files does without torch
     from octavo.graph import QuantizedEncoder
     from octavo.graph.capture.source import locate
     from octavo.methods import load
 
     encoder = load(given)
-    kind = "simulated" if isinstance(encoder, QuantizedEncoder) else "float"
     folder = Path(locate(given))
-    size = sum(file.stat().st_size for file in folder.glob("*.safetensors")) if folder.is_dir() else None
     return Artifact(
-        name=given, kind=kind, runtime="torch", size=size, run=torch_runner(encoder), encoder=encoder
+        name=given,
+        kind="simulated" if isinstance(encoder, QuantizedEncoder) else "float",
+        backend=TORCH,
+        size=sum(file.stat().st_size for file in folder.glob("*.safetensors")) if folder.is_dir() else None,
+        run=torch_runner(encoder),
+        source=given,
+        encoder=encoder,
     )
 
 
 def torch_runner(encoder: Encoder) -> Runner:
-    """Run a captured model on arrays."""
+    """Return a function that runs a captured model on arrays."""
     import torch
 
     def run(batch: Arrays) -> dict[str, NDArray[Any]]:

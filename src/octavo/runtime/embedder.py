@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import DataError, ModelError
-from octavo.runtime.session import open_onnx
+from octavo.runtime.artifacts import open_onnx
+from octavo.runtime.backends import DEFAULT
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -29,7 +30,7 @@ class Embedder:
         file: str | Path,
         tokenizer: str | Path,
         *,
-        runtime: str = "onnxruntime",
+        backend: str = DEFAULT,
         pooling: Literal["mean", "cls"] = "mean",
         max_length: int = 256,
         threads: int | None = None,
@@ -37,7 +38,7 @@ class Embedder:
         """Open a file and the tokenizer of a folder, such as the one the file was exported from."""
         from transformers import AutoTokenizer
 
-        self.run = open_onnx(file, runtime, threads)
+        self.run = open_onnx(file, backend, threads)
         try:
             self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(tokenizer))
         except (OSError, ValueError) as error:
@@ -48,18 +49,18 @@ class Embedder:
         self.max_length = max_length
 
     def encode(self, texts: str | Sequence[str], batch_size: int = 32) -> NDArray[np.float32]:
-        """L2-normalised embeddings, (texts, width); one vector for one text."""
+        """Return L2-normalised embeddings, (texts, width); one vector for one text."""
         if isinstance(texts, str):
             single: NDArray[np.float32] = self.encode([texts], batch_size)[0]
             return single
         if not texts:
             raise DataError("no texts were given; give a list with at least one text")
-        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        found: dict[int, NDArray[np.float32]] = {}
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
+        vectors: dict[int, NDArray[np.float32]] = {}
         for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
-            found |= dict(zip(places, self._embed([texts[place] for place in places]), strict=True))
-        return np.stack([found[place] for place in range(len(texts))])
+            chosen = order[start : start + batch_size]
+            vectors |= dict(zip(chosen, self._embed([texts[index] for index in chosen]), strict=True))
+        return np.stack([vectors[index] for index in range(len(texts))])
 
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:
         batch: Any = self.tokenizer(
@@ -69,7 +70,7 @@ class Embedder:
 
 
 def pool(hidden: NDArray[Any], mask: NDArray[Any], pooling: str) -> NDArray[np.float32]:
-    """One L2-normalised vector a text, (batch, width), from hidden states (batch, length, width)."""
+    """Return one L2-normalised vector per text, (batch, width), from hidden states (batch, length, width)."""
     if pooling == "cls":
         pooled = hidden[:, 0]
     else:

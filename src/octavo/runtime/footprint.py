@@ -6,14 +6,23 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+
+import numpy as np
 
 from octavo.errors import ModelError
+from octavo.runtime.artifacts import TORCH, open_artifact
+from octavo.runtime.backends import find_backend
+from octavo.runtime.backends.backend import resident_megabytes
 
 
-def peak_memory(given: str, runtime: str, shape: tuple[int, int], threads: int) -> float:
-    """Megabytes that a fresh process needs at most to load an artifact and run one batch of `shape`."""
-    request = json.dumps({"given": given, "runtime": runtime, "shape": shape, "threads": threads})
+def peak_memory(source: str, backend: str, shape: tuple[int, int], threads: int) -> float:
+    """Return the megabytes that a fresh process needs at most to load an artifact and run one batch.
+
+    Arguments:
+        source, backend: as in `Artifact`.
+        shape: (batch, length).
+    """
+    request = json.dumps({"source": source, "backend": backend, "shape": shape, "threads": threads})
     done = subprocess.run(
         [sys.executable, "-m", "octavo.runtime.footprint", request],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -24,43 +33,25 @@ def peak_memory(given: str, runtime: str, shape: tuple[int, int], threads: int) 
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
         raise ModelError(
-            f"the memory of {given} could not be measured: {lines[-1] if lines else 'the process died'}"
+            f"the memory of {source} could not be measured: {lines[-1] if lines else 'the process died'}"
         )
     return float(done.stdout.strip().splitlines()[-1])
 
 
-def _measure(request: str) -> float:
-    """Run what was asked for; peak resident memory of this process in megabytes."""
-    from octavo.runtime.session import open_onnx
-
-    asked = json.loads(request)
-    if asked["runtime"] == "torch":
+def _measure(source: str, backend: str, shape: tuple[int, int], threads: int) -> float:
+    """Run one batch and return the peak memory of this process in megabytes."""
+    if backend == TORCH:
         import torch
 
-        from octavo.runtime.artifacts import open_artifact
-
-        torch.set_num_threads(asked["threads"])
-        run = open_artifact(asked["given"]).run
-    else:
-        run = open_onnx(asked["given"], asked["runtime"], asked["threads"])
-    import numpy as np
-
-    ids = np.full(asked["shape"], 5, np.int64)
+        torch.set_num_threads(threads)
+        run, peak = open_artifact(source).run, resident_megabytes
+    else:  # opened without a look at what is in the file, which would take memory as well
+        opened = find_backend(backend)
+        run, peak = opened.open(source, threads), opened.peak_megabytes
+    ids = np.full(shape, 5, np.int64)
     run({"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)})
-    return _peak()
-
-
-def _peak() -> float:
-    # Linux hands ru_maxrss on from the process that forked this one; the mark below begins anew at exec
-    status = Path("/proc/self/status")
-    if status.is_file():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) / 1e3
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (1e6 if sys.platform == "darwin" else 1e3)
+    return peak()
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{_measure(sys.argv[1])}\n")
+    sys.stdout.write(f"{_measure(**json.loads(sys.argv[1]))}\n")

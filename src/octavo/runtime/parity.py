@@ -2,7 +2,7 @@
 
 A static 8-bit model rounds some hundred thousand numbers for a text. Where a float differs in its last bit,
 one of them may round the other way, and from there on two runs differ by as much as quantization changes a
-model at all. So `site_parity` asks at every site anew: given what the runtime computed before it, does the
+model at all. So `site_parity` asks at every site anew: given what the backend computed before it, does the
 simulation round to the same integers?
 """
 
@@ -19,23 +19,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
+from octavo.fidelity import Quality
 from octavo.graph.encoder import Text
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.quantizers.switch import switched_off
 from octavo.numerics import dequantize
-from octavo.runtime.artifacts import Artifact, torch_runner
-from octavo.runtime.export import LEFT_OUT
-from octavo.runtime.grids import INTEGERS
-from octavo.runtime.quality import Quality, measure_quality
-from octavo.runtime.session import RuntimeName, feed, open_onnx
+from octavo.runtime.artifacts import TORCH, Artifact, torch_runner
+from octavo.runtime.backends import DEFAULT, find_backend
+from octavo.runtime.quality import measure_quality
+from octavo.runtime.translate.options import INTEGERS
 
 _SIGNED_SHIFT = 128  # signed bytes stand in the file as unsigned ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class SiteParity:
-    """How a runtime's integers agree with the simulation's, each site given the values before it.
+    """How a backend's integers agree with the simulation's, each site given the values before it.
 
     Arguments:
         equal: share of integers that are the same.
@@ -49,42 +49,44 @@ class SiteParity:
 
 
 def parity(
-    model: QuantizedEncoder, file: str | Path, texts: Sequence[Text], runtime: RuntimeName = "onnxruntime"
+    model: QuantizedEncoder, file: str | Path, texts: Sequence[Text], backend: str = DEFAULT
 ) -> Quality:
-    """Cosine and agreement of a file with the simulation, less the quantizers that the file leaves out."""
-    with simulation_and_file(model, file, runtime) as both:
-        found = measure_quality(both, texts)[1]
-    assert found is not None
-    return found
+    """Compare a file with the simulation, which meanwhile lacks the quantizers that the file leaves out."""
+    with simulation_and_file(model, file, backend) as both:
+        return measure_quality(both, texts)[1]
 
 
 @contextmanager
 def simulation_and_file(
-    model: QuantizedEncoder, file: str | Path, runtime: RuntimeName = "onnxruntime", *, exact: bool = True
+    model: QuantizedEncoder, file: str | Path, backend: str = DEFAULT, *, exact: bool = True
 ) -> Iterator[list[Artifact]]:
     """Yield both as artifacts; meanwhile the simulation lacks the quantizers that the file leaves out.
 
     Arguments:
-        exact: as for `open_onnx`: what the file says, and not what the runtime makes of it for speed.
+        exact: as for `open_onnx`: what the file says, and not what the backend makes of it for speed.
     """
-    left_out = [q for q in model.quantizers.values() if q.site.role in LEFT_OUT[runtime]]
+    chosen = find_backend(backend)
+    left_out = [q for q in model.quantizers.values() if q.site.role in chosen.left_out]
     simulated = Artifact(
         name="simulation",
         kind="simulated",
-        runtime="torch",
+        backend=TORCH,
         size=None,
         run=torch_runner(model),
         encoder=model,
     )
-    run = open_onnx(file, runtime, exact=exact)
-    exported = Artifact(name=str(file), kind="integer", runtime=runtime, size=None, run=run)
+    run = chosen.open(file, exact=exact)
+    exported = Artifact(name=str(file), kind="integer", backend=backend, size=None, run=run)
     with switched_off(left_out):
         yield [simulated, exported]
 
 
-def site_parity(model: QuantizedEncoder, file: str | Path, batch: Mapping[str, Tensor]) -> SiteParity:
-    """Compare a file in ONNX Runtime with the simulation site by site on one batch of token ids."""
-    results = _with_integers(Path(file), {name: tensor.numpy() for name, tensor in batch.items()})
+def site_parity(
+    model: QuantizedEncoder, file: str | Path, batch: Mapping[str, Tensor], backend: str = DEFAULT
+) -> SiteParity:
+    """Compare a file with the simulation site by site on one batch of token ids."""
+    tokens = {name: tensor.numpy() for name, tensor in batch.items()}
+    results = find_backend(backend).site_integers(Path(file), tokens)
     forced = _Forced(model, results)
     with torch.no_grad():
         outputs = forced.run(*model.arguments(batch))
@@ -93,24 +95,8 @@ def site_parity(model: QuantizedEncoder, file: str | Path, batch: Mapping[str, T
     return SiteParity(equal=forced.same / forced.count, most_steps=forced.most, difference=difference)
 
 
-def _with_integers(file: Path, batch: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Run a file with the integers of every site as further outputs."""
-    import onnx
-    import onnxruntime
-
-    model = onnx.load(str(file))
-    sites = [name for node in model.graph.node for name in node.output if name.endswith(INTEGERS)]
-    model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in sites)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    names = [value.name for value in session.get_outputs()]
-    inputs = tuple(value.name for value in session.get_inputs())
-    return dict(zip(names, session.run(names, feed(batch, inputs)), strict=True))
-
-
 class _Forced(fx.Interpreter):
-    """The simulation with every activation compared with, then replaced by, the runtime's."""
+    """The simulation with every activation compared with, then replaced by, the backend's."""
 
     def __init__(self, model: QuantizedEncoder, results: Mapping[str, NDArray[Any]]) -> None:
         super().__init__(model.graph)
@@ -121,9 +107,9 @@ class _Forced(fx.Interpreter):
         module = self.module.get_submodule(str(target))
         if not isinstance(module, Quantizer) or module.site.kind != "activation":
             return super().call_module(target, args, kwargs)
-        found = self.results[module.site.name + INTEGERS]
-        shift = _SIGNED_SHIFT if module.low < 0 and found.dtype == np.uint8 else 0
-        theirs = torch.from_numpy(found.astype(np.int32) - shift).reshape(args[0].shape)
+        stored = self.results[module.site.name + INTEGERS]
+        shift = _SIGNED_SHIFT if module.low < 0 and stored.dtype == np.uint8 else 0
+        theirs = torch.from_numpy(stored.astype(np.int32) - shift).reshape(args[0].shape)
         difference = (module.integers(args[0]) - theirs).abs()
         self.count += difference.numel()
         self.same += int((difference == 0).sum())

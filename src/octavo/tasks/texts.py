@@ -25,14 +25,14 @@ def read_texts(path: str | Path) -> list[Text]:
     return texts
 
 
-def _parse(line: str, place: str) -> Text:
+def _parse(line: str, where: str) -> Text:
     parts = [part.strip() for part in line.split("\t")]
     if len(parts) == 1:
         return parts[0]
     if len(parts) > 2:
-        raise DataError(f"{place}: {len(parts) - 1} tabs; write one text, or two texts separated by one tab.")
+        raise DataError(f"{where}: {len(parts) - 1} tabs; write one text, or two texts separated by one tab.")
     if not all(parts):
         raise DataError(
-            f"{place}: one side of the tab is empty; write a text on both sides, or drop the tab."
+            f"{where}: one side of the tab is empty; write a text on both sides, or drop the tab."
         )
     return parts[0], parts[1]

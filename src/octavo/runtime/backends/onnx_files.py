@@ -1,0 +1,93 @@
+"""What backends that run ONNX files share: writing a file, and what is in it."""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from octavo.errors import MissingExtraError, ModelError, SpecError
+from octavo.runtime.backends.backend import Backend
+from octavo.runtime.translate.options import Options
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from octavo.graph.encoder import Encoder
+
+MOST_BYTES = 2**31
+"""One file holds everything: no external data, whose paths would have to be trusted."""
+
+OPSET = 21
+"""The operator set of files unless told otherwise: the first that has 16-bit and 4-bit integers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxBackend(Backend, ABC):
+    """A backend that runs ONNX files with QuantizeLinear and DequantizeLinear.
+
+    Arguments:
+        flattens, fuses: as in the translator's options.
+    """
+
+    endings: tuple[str, ...] = (".onnx",)
+    flattens: bool = True
+    fuses: bool = False
+
+    @property
+    def options(self) -> Options:
+        """What the translator is asked for."""
+        return Options(left_out=self.left_out, flattens=self.flattens, fuses=self.fuses)
+
+    def write(self, model: Encoder, path: Path, *, opset: int | None = None, force: bool = False) -> Path:
+        """Write an ONNX file that ONNX's own checker accepts."""
+        # brings safetensors, which who only lists or runs files does without
+        from octavo.files import check_output, write_file
+
+        require_onnx()
+        check_output(path, force)
+        proto = self.onnx_model(model, opset)
+        if proto.ByteSize() >= MOST_BYTES:
+            raise SpecError(
+                f"{model.name} takes {proto.ByteSize()} bytes, ONNX files hold less than 2 GiB; "
+                "quantize it first"
+            )
+        with write_file(path, force) as draft:
+            draft.write_bytes(proto.SerializeToString())
+            check_file(draft)
+        return path
+
+    def onnx_model(self, model: Encoder, opset: int | None = None) -> ModelProto:
+        """Return the ONNX model in memory."""
+        require_onnx()
+        # brings torch, which who only lists or runs files does without
+        from octavo.runtime.translate.model import onnx_model
+
+        return onnx_model(model, self.options, OPSET if opset is None else opset, {"runtime": self.name})
+
+    def holds_integers(self, path: Path) -> bool:
+        """Return whether a file has nodes that quantize."""
+        import onnx
+
+        nodes = onnx.load(str(path), load_external_data=False).graph.node
+        return any(
+            node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul") for node in nodes
+        )
+
+
+def require_onnx() -> None:
+    """Say which extra is missing, before any work is done."""
+    if find_spec("onnx") is None:
+        raise MissingExtraError("onnx", "ONNX export")
+
+
+def check_file(path: Path) -> None:
+    """Let ONNX check a file, shapes included; a complaint is an error."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise ModelError(f"{path.name}: ONNX's checker refuses the file: {error}") from error

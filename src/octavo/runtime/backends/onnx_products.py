@@ -1,0 +1,52 @@
+"""The products of an ONNX graph whose operands are both bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, NodeProto
+
+PRODUCTS = frozenset({"Gemm", "MatMul", "MatMulIntegerToFloat", "Conv"})
+"""The operators that Octavo writes products as."""
+
+_BYTES = frozenset({2, 3})  # UINT8, INT8
+
+
+def quantized_products(path: Path) -> dict[str, str]:
+    """Return the results of products of dequantized bytes, each with the weight it reads or ""."""
+    import onnx
+
+    return products_of_bytes(onnx.load(str(path), load_external_data=False).graph, PRODUCTS)
+
+
+def products_of_bytes(graph: GraphProto, operators: Container[str]) -> dict[str, str]:
+    """Return the same for a graph in memory and the products among `operators`."""
+    makers = {result: node for node in graph.node for result in node.output}
+    stored = {tensor.name: tensor.data_type for tensor in graph.initializer}
+    products = {}
+    for node in graph.node:
+        if node.op_type == "MatMulIntegerToFloat" and node.op_type in operators:
+            products[node.output[0]] = node.input[1] if node.input[1] in stored else ""
+        elif node.op_type in operators and all(_is_bytes(name, makers, stored) for name in node.input[:2]):
+            sources = (_source(name, makers) for name in node.input[:2])
+            products[node.output[0]] = next((name for name in sources if name in stored), "")
+    return products
+
+
+def _source(name: str, makers: dict[str, NodeProto]) -> str:
+    """Return what is dequantized behind a name, past transposes and views."""
+    node = makers.get(name)
+    while node is not None and node.op_type in ("Transpose", "Reshape"):
+        node = makers.get(node.input[0])
+    return node.input[0] if node is not None and node.op_type == "DequantizeLinear" else ""
+
+
+def _is_bytes(name: str, makers: dict[str, NodeProto], stored: dict[str, int]) -> bool:
+    source = _source(name, makers)
+    if source in stored:
+        return stored[source] in _BYTES
+    node = makers.get(source)
+    return node is not None and node.op_type == "QuantizeLinear" and stored.get(node.input[2]) in _BYTES

@@ -1,0 +1,274 @@
+"""Weights as integers, each stored once: linear layers, embedding tables, and other readers of weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, fx
+
+from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
+from octavo.runtime.translate.grids import integer_type
+
+_BIAS_LIMIT = 2**30
+_FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
+ONNX_RUNTIME = "com.microsoft"
+"""The domain of ONNX Runtime's own operators."""
+
+
+def integers_of(t: Translation, node: fx.Node) -> tuple[Quantizer, Tensor]:
+    """Return the quantizer of a weight and its integers, int32, in the weight's own shape."""
+    quantizer = t.weights[node]
+    # a constant is on the grid already: what AdaRound or training decided about rounding is kept
+    value = quantizer.constant if quantizer.constant is not None else t.tensor(node.all_input_nodes[0])
+    assert value is not None
+    return quantizer, quantizer.integers(value.detach())
+
+
+def store(t: Translation, quantizer: Quantizer, integers: NDArray[np.int32]) -> str:
+    """Store an initializer of 4, 8 or 16 bits; layers that share a weight find it stored already."""
+    name = quantizer.site.name
+    if name not in t.stored:
+        if quantizer.spec.bits <= 4:
+            t.stored[name] = t.graph.packed_initializer(integers, 4, quantizer.low < 0, name)
+        else:
+            t.stored[name] = t.graph.initializer(integers.astype(integer_type(quantizer)), name)
+    return t.stored[name]
+
+
+def _zero_point(t: Translation, quantizer: Quantizer, values: NDArray[np.int32]) -> str:
+    if quantizer.spec.bits <= 4:
+        return t.graph.packed_initializer(values, 4, quantizer.low < 0, "zero_point")
+    return t.graph.constant(values, integer_type(quantizer), "zero_point")
+
+
+def grid_along(quantizer: Quantizer, axis: int) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Return scale and zero-point: scalars, or vectors along the weight's axis."""
+    if quantizer.scale.numel() == 1:
+        return quantizer.scale.cpu().numpy().reshape(()), quantizer.zero_point.cpu().numpy().reshape(())
+    assert quantizer.axis == axis, (quantizer.site.name, quantizer.axis)
+    index = quantizer.index
+    return quantizer.scale[index].cpu().numpy(), quantizer.zero_point[index].cpu().numpy()
+
+
+def dequantized_weight(t: Translation, node: fx.Node) -> str:
+    """Write a weight in its own shape, dequantized where it stands: vectors of norms, tables, kernels."""
+    quantizer, integers = integers_of(t, node)
+    scale, zero_point = grid_along(quantizer, quantizer.axis or 0)
+    if _is_packed_table(quantizer):  # a tied decoder reads it whole
+        floats = _unpack(t, *_packed_table(t, quantizer, integers), quantizer.low)
+        shifted = t.once("Sub", floats, t.graph.constant(zero_point[..., None], np.float32))
+        return t.once("Mul", shifted, t.graph.constant(scale[..., None], np.float32))
+    name = store(t, quantizer, integers.cpu().numpy())
+    grid = [t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point)]
+    axis = {"axis": quantizer.axis} if scale.ndim else {}
+    return t.once("DequantizeLinear", name, *grid, **axis)
+
+
+# -- linear layers -------------------------------------------------------------------------------------------
+
+
+def linear_layer(
+    t: Translation, node: fx.Node, source: fx.Node, weight: fx.Node, bias: fx.Node | None
+) -> Value:
+    """Write x Wᵀ + b, W stored transposed (in, out); a hidden state x as the matrix of its rows."""
+    flat = t.is_hidden_state(source)
+    x = t.rows(source) if flat else t.full(source)
+    factor = t.factors.get(node, 1.0)
+    name = t.weights[weight].site.name.removesuffix(".weight") if weight in t.weights else node.name
+    if bias is None:
+        return Value(name=t.graph.add("MatMul", x, _matrix(t, weight, factor)[0], name=name), flat=flat)
+    offset = t.tensor(bias)
+    assert offset is not None
+    label = f"{name}.bias" if weight in t.weights else str(bias.target)
+    numbers = (offset.detach().cpu().double() * factor).numpy()
+    operands = _byte_operands(t, x, weight, factor) if t.options.fuses else None
+    if operands is not None:
+        added = t.graph.constant(numbers, np.float32, label)
+        product = t.graph.add("MatMulIntegerToFloat", *operands, added, name=name, domain=ONNX_RUNTIME)
+        return Value(name=product, flat=flat)
+    matrix, scale = _matrix(t, weight, factor)
+    if flat or source.meta["val"].dim() == 2:
+        added = _bias(t, numbers, t.value(source).scale, scale, label)
+        return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
+    added = t.graph.constant(numbers, np.float32, label)
+    return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added), flat=flat)
+
+
+def _matrix(t: Translation, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
+    """Return Wᵀ (in, out) in float, and its scales (scalar or (out,)) if it is stored as integers."""
+    if weight not in t.weights:
+        tensor = t.tensor(weight)
+        if tensor is None or len(weight.users) > 1:
+            return t.once("Transpose", t.full(weight), perm=[1, 0]), None
+        array = (tensor.detach().cpu() * factor).numpy().T
+        return t.graph.initializer(array, str(weight.target)), None
+    quantizer = t.weights[weight]
+    if _is_tied(quantizer):
+        return t.once("Transpose", t.full(weight), perm=[1, 0]), grid_along(quantizer, 0)[0]
+    name, step, offset, scale = _integer_matrix(t, weight, factor)
+    axis = {"axis": 1} if scale.ndim else {}
+    return t.once("DequantizeLinear", name, step, offset, **axis), scale
+
+
+def _is_tied(quantizer: Quantizer) -> bool:
+    """Return whether a layer reads the token embeddings, which are stored once, as the table."""
+    return quantizer.site.role == "embedding_weight"
+
+
+def _integer_matrix(
+    t: Translation, weight: fx.Node, factor: float
+) -> tuple[str, str, str, NDArray[np.float32]]:
+    """Return the names of Wᵀ's integers (in, out), their scale and zero-point, and the scale itself."""
+    quantizer, integers = integers_of(t, weight)
+    scale, zero_point = grid_along(quantizer, 0)
+    scale = (scale * np.float32(factor)).astype(np.float32)
+    name = store(t, quantizer, integers.cpu().numpy().T)
+    return name, t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point), scale
+
+
+def _byte_operands(t: Translation, x: str, weight: fx.Node, factor: float) -> list[str] | None:
+    """Return what MatMulIntegerToFloat reads, if x and W are bytes.
+
+    ONNX Runtime makes QGemm of a Gemm, whose layers take about 1.3 times as long (docs/deploy.md).
+    """
+    quantizer = t.weights.get(weight)
+    origin = _bytes_behind(t, x)
+    if origin is None or quantizer is None or _is_tied(quantizer) or not 4 < quantizer.spec.bits <= 8:
+        return None
+    integers, step, offset = origin
+    matrix, scale, zero_point, _ = _integer_matrix(t, weight, factor)
+    return [integers, matrix, step, scale, offset, zero_point]
+
+
+def _bytes_behind(t: Translation, name: str) -> list[str] | None:
+    """Return the bytes a tensor was dequantized from, in its own shape, with their scale and zero-point."""
+    node = t.graph.maker(name)
+    if node is not None and node.op_type == "DequantizeLinear":
+        source = t.graph.maker(node.input[0])
+        quantized = source is not None and source.op_type == "QuantizeLinear"
+        return list(node.input) if quantized and t.graph.bits(node.input[2]) == 8 else None
+    if node is None or node.op_type not in ("Reshape", "Transpose"):
+        return None
+    origin = _bytes_behind(t, node.input[0])
+    if origin is None:
+        return None
+    attributes = {each.name: list(each.ints) for each in node.attribute if each.ints}
+    return [t.once(node.op_type, origin[0], *node.input[1:], **attributes), *origin[1:]]
+
+
+def _bias(
+    t: Translation,
+    numbers: NDArray[np.float64],
+    step: float | None,
+    scale: NDArray[np.float32] | None,
+    name: str,
+) -> str:
+    """Write the bias as int32 on the accumulator's grid, scale of x times scale of W: added for free."""
+    if step is None or scale is None:
+        return t.graph.constant(numbers, np.float32, name)
+    grid = np.float32(step) * scale
+    integers = np.rint(numbers / grid)
+    if np.abs(integers).max() > _BIAS_LIMIT:
+        return t.graph.constant(numbers, np.float32, name)
+    stored = t.graph.constant(integers, np.int32, name)
+    steps = [
+        t.graph.constant(np.float32(step), np.float32, "scale"),
+        t.graph.constant(scale, np.float32, "scale"),
+    ]
+    # both factors are in the file already; runtimes multiply them once, when they load it
+    product = t.once("Mul", *steps) if grid.ndim else t.graph.constant(grid, np.float32, "scale")
+    axis = {"axis": 0} if grid.ndim else {}
+    return t.once("DequantizeLinear", stored, product, **axis)
+
+
+# -- embedding tables ----------------------------------------------------------------------------------------
+
+
+def gather_rows(t: Translation, weight: fx.Node, indices: str, name: str) -> str:
+    """Read rows of a table by index; of an integer table only the rows read are dequantized."""
+    if weight not in t.weights:
+        return t.graph.add("Gather", t.full(weight), indices, name=name, axis=0)
+    quantizer, integers = integers_of(t, weight)
+    scale, zero_point = grid_along(quantizer, 0)
+    # Cast and Mul, not DequantizeLinear: ONNX Runtime would move that behind the views that follow, and fail
+    if len(integers) <= _FEW_ROWS and not _is_packed_table(quantizer):
+        stored = _floats(t, store(t, quantizer, integers.cpu().numpy()))
+        column = (-1, 1) if scale.ndim else ()
+        step, shift = (
+            t.graph.constant(each.reshape(column), np.float32, "scale") for each in (scale, zero_point)
+        )
+        whole = _dequantized(t, stored, step, shift if zero_point.any() else None, "")
+        return t.graph.add("Gather", whole, indices, name=name, axis=0)
+    rows = _integer_rows(t, quantizer, integers, indices)
+    step, shift = (_per_row(t, array, indices) for array in (scale, zero_point.astype(np.float32)))
+    return _dequantized(t, rows, step, shift if zero_point.any() else None, name)
+
+
+def _floats(t: Translation, integers: str) -> str:
+    return t.graph.add("Cast", integers, to=ONNX_TYPES[torch.float32])
+
+
+def _dequantized(t: Translation, floats: str, step: str, shift: str | None, name: str) -> str:
+    shifted = floats if shift is None else t.graph.add("Sub", floats, shift)
+    return t.graph.add("Mul", shifted, step, name=name)
+
+
+def _per_row(t: Translation, array: NDArray[np.float32], indices: str) -> str:
+    if array.ndim == 0:
+        return t.graph.constant(array, np.float32)
+    return t.graph.add("Gather", t.graph.constant(array[:, None], np.float32, "scale"), indices, axis=0)
+
+
+def _integer_rows(t: Translation, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
+    """Read the integers of rows, as floats; tables of up to 4 bits are read as bytes and taken apart."""
+    if not _is_packed_table(quantizer):
+        table = store(t, quantizer, integers.cpu().numpy())
+        return _floats(t, t.graph.add("Gather", table, indices, axis=0))
+    table, bits = _packed_table(t, quantizer, integers)
+    return _unpack(t, t.graph.add("Gather", table, indices, axis=0), bits, quantizer.low)
+
+
+def _is_packed_table(quantizer: Quantizer) -> bool:
+    return quantizer.site.role == "embedding_weight" and quantizer.spec.bits <= 4
+
+
+def _packed_table(t: Translation, quantizer: Quantizer, integers: Tensor) -> tuple[str, int]:
+    """Return a table as bytes, and how many bits a number takes in them."""
+    bits = 2 if quantizer.spec.bits == 2 else 4
+    if integers.shape[1] % (8 // bits):
+        bits = 8
+    name = quantizer.site.name
+    if name not in t.stored:
+        t.stored[name] = t.graph.initializer(
+            _pack_columns((integers - quantizer.low).cpu().numpy(), bits), name
+        )
+    return t.stored[name], bits
+
+
+def _unpack(t: Translation, packed: str, bits: int, low: int) -> str:
+    """Turn bytes (…, n) into the integers in them, floats (…, n · 8 / bits)."""
+    digits = _digits(t, t.once("Cast", packed, to=ONNX_TYPES[torch.float32]), bits)
+    joined = t.once("Concat", *digits, axis=-1) if len(digits) > 1 else digits[0]
+    return t.once("Add", joined, t.graph.constant(float(low), np.float32))
+
+
+def _pack_columns(integers: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
+    """Pack (rows, width) into bytes (rows, n), n = width · bits / 8: byte j has columns j, j + n, …"""
+    parts = np.split(integers.astype(np.uint8), 8 // bits, axis=1)
+    packed = np.zeros_like(parts[0])
+    for digit, part in enumerate(parts):
+        packed |= part << (digit * bits)
+    return packed
+
+
+def _digits(t: Translation, byte: str, bits: int) -> list[str]:
+    """Return a byte's digits to base 2**bits, lowest first, by division: not every backend shifts bytes."""
+    base = t.graph.constant(float(2**bits), np.float32)
+    digits = []
+    for _ in range(8 // bits - 1):
+        quotient = t.graph.add("Floor", t.graph.add("Div", byte, base))
+        digits.append(t.graph.add("Sub", byte, t.graph.add("Mul", quotient, base)))
+        byte = quotient
+    return [*digits, byte]
