@@ -13,6 +13,7 @@ from octavo.numerics import (
     affine_from_range,
     fake_quantize,
     group_index,
+    min_max,
     mse_of_histogram,
     mse_range,
 )
@@ -41,6 +42,22 @@ def exhaustive(x: torch.Tensor, bits: int, symmetric: bool, parts: int) -> float
     else:
         pairs = list(product(lows, highs))
     return min(error(x, low, high, bits, symmetric) for low, high in pairs)
+
+
+def every_grid(x: torch.Tensor, bits: int) -> float:
+    """The least error of every zero-point of an asymmetric grid, each with 150 scales, in float64."""
+    x, steps = x.double().view(1, -1), 2**bits - 1
+    full = (x.max().clamp(min=0) - x.min().clamp(max=0)) / steps
+    scale = (full * torch.arange(1, 151, dtype=torch.float64) / 100).unsqueeze(1)
+    grids = ((x / scale).round().clamp(-shift, steps - shift) * scale for shift in range(steps + 1))
+    return min((y - x).square().mean(dim=1).min().item() for y in grids)
+
+
+def rare_outlier(value: float, members: int = 2000) -> torch.Tensor:
+    """A gaussian with one member far away, so that most of the range is empty."""
+    x = torch.randn(1, members, generator=torch.Generator().manual_seed(0))
+    x[0, 0] = value
+    return x
 
 
 def sample(kind: str) -> torch.Tensor:
@@ -76,6 +93,57 @@ def test_symmetric_range_is_within_one_per_cent_of_exhaustive_search(kind: str, 
 def test_asymmetric_range_is_within_one_per_cent_of_exhaustive_search(kind: str, bits: int) -> None:
     x = sample(kind)
     assert error(x, *mse_range(x, ONE, bits, False), bits, False) <= 1.01 * exhaustive(x, bits, False, 24)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+@pytest.mark.parametrize("value", [-300.0, -50.0, 50.0, 300.0])
+def test_asymmetric_range_with_an_outlier_is_within_one_per_cent_of_every_grid(
+    value: float, bits: int
+) -> None:
+    x = rare_outlier(value)
+    assert error(x, *mse_range(x, ONE, bits, False), bits, False) <= 1.01 * every_grid(x, bits)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("value", [-1e5, -1e4, -1000.0, -300.0, -50.0, 50.0, 300.0, 1000.0, 1e4, 1e5])
+def test_an_outlier_never_makes_it_worse_than_min_max(value: float, bits: int) -> None:
+    x = rare_outlier(value)
+    for symmetric in (True, False):
+        full = error(x, x.min(), x.max(), bits, symmetric)
+        assert error(x, *mse_range(x, ONE, bits, symmetric), bits, symmetric) <= 1.0001 * full
+
+
+@pytest.mark.parametrize("groups", [1, 3, 6])
+@pytest.mark.parametrize("bits", [2, 3, 4, 6])
+def test_no_group_is_worse_than_min_max(bits: int, groups: int) -> None:
+    values = (-300.0, 50.0, -20.0, 1000.0, -100.0, 8.0)
+    x = torch.cat([rare_outlier(value) for value in values])
+    index = group_index(6, groups)
+    found, full = mse_range(x, index, bits, False), min_max(x, index, groups)
+    for group in range(groups):
+        part = x[index == group]
+        ours, theirs = (error(part, low[group], high[group], bits, False) for low, high in (found, full))
+        assert ours <= 1.0001 * theirs
+
+
+def test_a_wider_grid_than_the_data_is_taken_where_it_is_exact() -> None:
+    x = torch.tensor([[-1.0, 1.0]])
+    minimum, maximum = mse_range(x, ONE, 2, False)
+    # Min-max has the scale 2/3 and no point at -1 or 1.
+    assert error(x, minimum, maximum, 2, False) < 0.1 * error(x, x.min(), x.max(), 2, False)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8, 16])
+@pytest.mark.parametrize("value", [-0.7, 0.7, 1e-30, -3e38])
+def test_a_constant_keeps_its_exact_range(value: float, bits: int) -> None:
+    minimum, maximum = mse_range(torch.full((1, 50), value), ONE, bits, False)
+    assert (minimum.item(), maximum.item()) == pytest.approx((min(value, 0), max(value, 0)), rel=1e-6)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_largest_numbers_have_a_finite_range(symmetric: bool) -> None:
+    x = torch.tensor([[-3.4e38, 0.0, 3.4e38]])
+    assert all(bool(end.isfinite().all()) for end in mse_range(x, ONE, 2, symmetric))
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

@@ -9,7 +9,12 @@ which holds inside the grid (rounding) and outside (clipping) alike. So the erro
 F-differences times the counts, and one matrix product gives the error of all candidates for all groups.
 
 A candidate is a pair (scale, zero-point). The zero-point is fixed, and the search 1-D, when the grid is
-symmetric or the data lies on one side of 0; otherwise range and shift are both searched, as in the paper.
+symmetric or the data lies on one side of 0; otherwise range and shift are both searched, as in the paper. The
+pair of min-max is always among the candidates, and wins ties.
+
+No value of a bin is further than its width w from where the search takes it to be, and the distance to a grid
+changes by no more than that. So on the data itself the root of the mean squared error is at most 2 w above that
+of min-max; for continuous data it is smaller.
 """
 
 from __future__ import annotations
@@ -44,10 +49,28 @@ class Data:
         return Data(self.counts[groups], self.minimum[groups], self.maximum[groups])
 
     def edges(self) -> Tensor:
-        """Return the edges of the bins, (groups, bins + 1), drawn in to where the data of each group ends."""
-        bins = self.counts.shape[1]
-        low, high = (self.minimum - THINNEST).unsqueeze(1), (self.maximum + THINNEST).unsqueeze(1)
-        return _even_edges(bins, self.counts).clamp_min(low).clamp_max_(high)
+        """Return the edges, (groups, bins + 3), of `ends_apart`: the first and the last bin hold an end."""
+        bins = self.counts.shape[1] - 2
+        low, high = self.minimum.unsqueeze(1), self.maximum.unsqueeze(1)
+        inner = _even_edges(bins, self.counts).clamp_min(low + THINNEST).clamp_max_(high - THINNEST)
+        return torch.cat([low - THINNEST, inner, high + THINNEST], dim=1)
+
+    def ends_apart(self) -> Data:
+        """Return the data with what is counted beside an end put at that end, in bins (groups, bins + 2).
+
+        A value that lies alone, far out, is exactly the minimum or the maximum. Spread over its bin, it would
+        draw the range in by half a bin, which outweighs all the rest when the bins are wide.
+        """
+        counts = torch.nn.functional.pad(self.counts, (1, 1))
+        for end, bin in ((0, self._bin_of(self.minimum)), (-1, self._bin_of(self.maximum))):
+            counts[:, end] = counts.gather(1, bin).squeeze(1)
+            counts.scatter_(1, bin, 0.0)
+        return Data(counts, self.minimum, self.maximum)
+
+    def _bin_of(self, value: Tensor) -> Tensor:
+        """Return the bin of a value of each group, (groups, 1), among those of `ends_apart`."""
+        half = self.counts.shape[1] // 2
+        return ((value * half).floor().long() + half + 1).unsqueeze(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,8 +106,9 @@ def mse_of_histogram(
 ) -> Range:
     """Return the range of least squared error of every group, (groups,) each.
 
-    `candidates` ranges between 0 and the full one are scored, then finer ones around the best. `signed` says
-    whether a symmetric grid has negative integers; by default it has if any minimum is negative.
+    `candidates` ranges are scored, then finer ones around the best and, beside them, the full one, so that
+    min-max is never better on the histogram. `signed` says whether a symmetric grid has negative integers; by
+    default it has if any minimum is negative.
     """
     histogram.require_data()
     if signed is None:
@@ -99,7 +123,10 @@ def mse_of_histogram(
     scale = scale * unit
     if symmetric:
         return (-scale * (high if signed else 0)).float(), (scale * high).float()
-    return (-scale * zero_point).float(), (scale * (high - zero_point)).float()
+    # Half a step beyond the largest numbers of float32 there is only infinity.
+    largest = torch.finfo(torch.float32).max
+    minimum, maximum = -scale * zero_point, scale * (high - zero_point)
+    return minimum.clamp(min=-largest).float(), maximum.clamp(max=largest).float()
 
 
 def _grids(data: Data, low: int, high: int, symmetric: bool) -> list[tuple[Grid, Tensor]]:
@@ -119,21 +146,33 @@ def _grids(data: Data, low: int, high: int, symmetric: bool) -> list[tuple[Grid,
 
 
 def _search(data: Data, grid: Grid, candidates: int) -> Range:
-    """Return the best scale and zero-point of every group, (groups,) each."""
+    """Return the best scale and zero-point of every group, (groups,) each; never worse than min-max's."""
     scale, zero_point = _first_pass(data.counts, grid, candidates)
     window = grid.reach / grid.span / candidates
     shift_window = grid.steps / (len(grid.zero_points) - 1) if len(grid.zero_points) > 1 else 0.0
-    low, high = data.minimum.clamp(max=0), data.maximum.clamp(min=0)
-    full = (high - low if grid.reach == 2 else torch.maximum(-low, high)) / grid.span
-    # A group of zeros has no scale; any positive one avoids dividing by 0, and the result is set to 0 below.
-    ceiling = torch.where(full > 0, full, 1.0)
+    full = _full_range(data, grid)
+    data = data.ends_apart()
     passes = 0
     while passes < 2 or shift_window >= 1:
         scales, shifts = _around(scale, zero_point, window, shift_window, grid.steps)
-        scale, zero_point = _best_pair(data, scales.minimum(ceiling.unsqueeze(1)), shifts, grid.steps)
+        # First, so that a tie leaves the full range.
+        pairs = torch.column_stack([full[0], scales]), torch.column_stack([full[1], shifts])
+        scale, zero_point = _best_pair(data, *pairs, grid.steps)
         window, shift_window = window * 2 / (POINTS - 1), shift_window * 2 / (POINTS - 1)
         passes += 1
-    return torch.where(full > 0, scale, 0.0), zero_point
+    # A group of zeros has no scale: every grid is right.
+    return torch.where((data.minimum < 0) | (data.maximum > 0), scale, 0.0), zero_point
+
+
+def _full_range(data: Data, grid: Grid) -> Range:
+    """Return scale and zero-point, (groups,) each, of the grid over all of the data, as min-max has them."""
+    low, high = data.minimum.clamp(max=0), data.maximum.clamp(min=0)
+    if len(grid.zero_points) == 1:
+        scale = torch.maximum(-low, high) / grid.span
+        scale = torch.where(scale > 0, scale, 1.0)
+        return scale, torch.full_like(scale, grid.zero_points[0])
+    scale = (high - low) / grid.span
+    return scale, (-low / scale).round()
 
 
 def _first_pass(counts: Tensor, grid: Grid, candidates: int) -> Range:
