@@ -28,9 +28,9 @@ MAKERS: dict[str, Maker] = {
     "current": CurrentMinMax,
     "running": RunningMinMax,
     "all": AllMinMax,
-    "percentile": lambda index: HistogramPercentile(index, 99),
-    "mse": lambda index: HistogramMse(index, 4, False, 20),
-    "cross-entropy": lambda index: RowCrossEntropy(index, 4, False, 20),
+    "percentile": lambda index: HistogramPercentile(index, percent=99),
+    "mse": lambda index: HistogramMse(index, bits=4, candidates=20),
+    "cross-entropy": lambda index: RowCrossEntropy(index, bits=4, candidates=20),
 }
 every_estimator = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 by_group = [name for name in MAKERS if name != "cross-entropy"]
@@ -154,24 +154,36 @@ def test_memory_does_not_grow_with_the_data(name: str, monkeypatch: pytest.Monke
 
 def test_cross_entropy_keeps_rows_apart() -> None:
     rows = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    cut, whole = (RowCrossEntropy(ONE, 4, False) for _ in range(2))
+    cut, whole = (RowCrossEntropy(ONE, bits=4) for _ in range(2))
     assert watch(cut, rows[:10], rows[10:]) == watch(whole, rows)
-    assert watch(RowCrossEntropy(ONE, 4, False), rows.view(128, 2)) != watch(whole)
+    assert watch(RowCrossEntropy(ONE, bits=4), rows.view(128, 2)) != watch(whole)
 
 
 def test_cross_entropy_needs_rows() -> None:
     with pytest.raises(
         CalibrationError, match=r"shape \(2, 3, 4\) were observed; give them as \(rows, classes\)"
     ):
-        RowCrossEntropy(ONE, 8, False).observe(torch.zeros(2, 3, 4))
+        RowCrossEntropy(ONE).observe(torch.zeros(2, 3, 4))
 
 
 def test_cross_entropy_is_per_tensor_only() -> None:
     with pytest.raises(SpecError, match="cross-entropy with 3 groups"):
-        RowCrossEntropy(torch.arange(3), 8, False)
+        RowCrossEntropy(torch.arange(3))
+
+
+@pytest.mark.parametrize("kind", [type(make(ONE)) for make in MAKERS.values()])
+def test_every_estimator_is_made_for_a_grid_by_name(kind: type[RangeEstimator]) -> None:
+    estimator = kind(ONE, bits=4, symmetric=True)
+    assert (estimator.bits, estimator.symmetric) == (4, True)
+    with pytest.raises(SpecError, match="17 bits were asked for; use 2 to 16"):
+        kind(ONE, bits=17, symmetric=True)
+
+
+def test_only_cross_entropy_reads_rows() -> None:
+    assert [name for name, make in MAKERS.items() if make(ONE).reads_rows] == ["cross-entropy"]
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0])
 def test_senseless_momentum_is_refused(momentum: float) -> None:
     with pytest.raises(SpecError, match=f"momentum {momentum}"):
-        RunningMinMax(ONE, momentum)
+        RunningMinMax(ONE, momentum=momentum)

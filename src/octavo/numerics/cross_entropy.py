@@ -45,7 +45,7 @@ def cross_entropy_range(
         offsets = _evenly(1, -1, POINTS, rows)
         scales = (scale + offsets * window).clamp(min=scale / POINTS).minimum(widest)
         shifts = torch.unique((shift + offsets * shift_window).round().clamp(0, steps))
-        # The full range first, so that it is never beaten by less on some rows, and wins ties.
+        # The full range stands first, so that it wins ties.
         pairs = torch.cat([whole, torch.cartesian_prod(scales, shifts)])
         scale, shift = _best(rows, pairs, full.low, full.high)
         window, shift_window = window * 2 / (POINTS - 1), shift_window * 2 / (POINTS - 1)

@@ -9,13 +9,15 @@
 | HistogramMse        | of least squared error                            | no                       |
 | RowCrossEntropy     | of least cross-entropy of the softmax (logits)    | no                       |
 
-None knows of granularity: an index (channels,) gives each channel its group (see `layout`), and the memory an
-estimator holds does not grow with what it has seen.
+All are made alike: `Estimator(index, bits=8, symmetric=False)` for the grid that the range is meant for, and
+the options of each by name. None knows of granularity: an index (channels,) gives each channel its group (see
+`layout`), and the memory an estimator holds does not grow with what it has seen.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,9 +35,13 @@ from octavo.numerics.reservoir import RowReservoir
 class RangeEstimator(ABC):
     """What all estimators share: observe a batch in one or more pieces, commit it, and ask for the range."""
 
-    def __init__(self, index: Tensor) -> None:
-        """Start for channels grouped by `index`, (channels,)."""
-        self.index = index
+    reads_rows: ClassVar[bool] = False
+    """Whether it observes (rows, classes), with the last axis kept together, and not (channels, members)."""
+
+    def __init__(self, index: Tensor, *, bits: int = 8, symmetric: bool = False) -> None:
+        """Start for channels grouped by `index`, (channels,), and a grid of `bits` bits."""
+        check_bits(bits)
+        self.index, self.bits, self.symmetric = index, bits, symmetric
         self.groups = count_groups(index)
 
     def observe(self, x: Tensor) -> None:
@@ -72,8 +78,8 @@ class RangeEstimator(ABC):
 class _BatchMinMax(RangeEstimator):
     """Minimum and maximum of each batch, folded into those of the batches before it."""
 
-    def __init__(self, index: Tensor) -> None:
-        super().__init__(index)
+    def __init__(self, index: Tensor, *, bits: int = 8, symmetric: bool = False) -> None:
+        super().__init__(index, bits=bits, symmetric=symmetric)
         self._batch: Range | None = None
         self._past: Range | None = None
 
@@ -103,9 +109,11 @@ class CurrentMinMax(_BatchMinMax):
 class RunningMinMax(_BatchMinMax):
     """The moving average of the batches' ranges: momentum * past + (1 - momentum) * batch."""
 
-    def __init__(self, index: Tensor, momentum: float = 0.9) -> None:
+    def __init__(
+        self, index: Tensor, *, bits: int = 8, symmetric: bool = False, momentum: float = 0.9
+    ) -> None:
         """Start with the weight `momentum`, from 0 up to but not including 1, on the past."""
-        super().__init__(index)
+        super().__init__(index, bits=bits, symmetric=symmetric)
         if not 0 <= momentum < 1:
             raise SpecError(f"the momentum {momentum} was asked for; use a number from 0 to below 1.")
         self.momentum = momentum
@@ -125,8 +133,8 @@ class AllMinMax(_BatchMinMax):
 class _HistogramEstimator(RangeEstimator):
     """An estimator that needs the distribution of the data, held as a histogram per group."""
 
-    def __init__(self, index: Tensor) -> None:
-        super().__init__(index)
+    def __init__(self, index: Tensor, *, bits: int = 8, symmetric: bool = False) -> None:
+        super().__init__(index, bits=bits, symmetric=symmetric)
         self.histogram = Histogram(index)
 
     def _observe(self, x: Tensor) -> None:
@@ -136,9 +144,11 @@ class _HistogramEstimator(RangeEstimator):
 class HistogramPercentile(_HistogramEstimator):
     """The range between the percentiles 100 - `percent` and `percent`."""
 
-    def __init__(self, index: Tensor, percent: float = 99.999) -> None:
+    def __init__(
+        self, index: Tensor, *, bits: int = 8, symmetric: bool = False, percent: float = 99.999
+    ) -> None:
         """Start for a percentile above 50 and at most 100."""
-        super().__init__(index)
+        super().__init__(index, bits=bits, symmetric=symmetric)
         check_percent(percent)
         self.percent = percent
 
@@ -149,11 +159,12 @@ class HistogramPercentile(_HistogramEstimator):
 class HistogramMse(_HistogramEstimator):
     """The range of least squared error on the grid it will be used with."""
 
-    def __init__(self, index: Tensor, bits: int, symmetric: bool, candidates: int = 100) -> None:
+    def __init__(
+        self, index: Tensor, *, bits: int = 8, symmetric: bool = False, candidates: int = 100
+    ) -> None:
         """Start for a grid of `bits` bits, trying `candidates` ranges and then finer ones."""
-        super().__init__(index)
-        check_bits(bits)
-        self.bits, self.symmetric, self.candidates = bits, symmetric, candidates
+        super().__init__(index, bits=bits, symmetric=symmetric)
+        self.candidates = candidates
 
     def _range(self) -> Range:
         return mse_of_histogram(self.histogram, self.bits, self.symmetric, self.candidates)
@@ -167,14 +178,16 @@ class RowCrossEntropy(RangeEstimator):
     """
 
     CAPACITY = 2**18
+    reads_rows = True
 
-    def __init__(self, index: Tensor, bits: int, symmetric: bool, candidates: int = 100) -> None:
+    def __init__(
+        self, index: Tensor, *, bits: int = 8, symmetric: bool = False, candidates: int = 100
+    ) -> None:
         """Start for a grid of `bits` bits; `index` must name a single group."""
-        super().__init__(index)
-        check_bits(bits)
+        super().__init__(index, bits=bits, symmetric=symmetric)
         if self.groups != 1:
             raise SpecError(f"cross-entropy with {self.groups} groups was asked for; use it per tensor.")
-        self.bits, self.symmetric, self.candidates = bits, symmetric, candidates
+        self.candidates = candidates
         self._rows = RowReservoir(self.CAPACITY)
         self._full: Range | None = None
 

@@ -12,9 +12,9 @@ A candidate is a pair (scale, zero-point). The zero-point is fixed, and the sear
 symmetric or the data lies on one side of 0; otherwise range and shift are both searched, as in the paper. The
 pair of min-max is always among the candidates, and wins ties.
 
-No value of a bin is further than its width w from where the search takes it to be, and the distance to a grid
-changes by no more than that. So on the data itself the root of the mean squared error is at most 2 w above that
-of min-max; for continuous data it is smaller.
+A value is nowhere further than the width w of a bin from where the search takes it to be, and its distance to
+a grid changes by no more than that. So on the data itself the root of the mean squared error is at most 2 w
+above that of min-max.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,17 +78,18 @@ def _size(site: Site, axis: int, granularity: str) -> int:
 
 def make_estimator(spec: TensorSpec, index: Tensor) -> RangeEstimator:
     """The estimator a spec names, for channels grouped by `index`."""
+    options: dict[str, Any] = {"bits": spec.bits, "symmetric": spec.symmetric, **asdict(spec.estimator)}
     match spec.estimator:
         case specs.MinMax():
-            return numerics.CurrentMinMax(index)
-        case specs.RunningMinMax(momentum=momentum):
-            return numerics.RunningMinMax(index, momentum)
+            return numerics.CurrentMinMax(index, **options)
+        case specs.RunningMinMax():
+            return numerics.RunningMinMax(index, **options)
         case specs.AllMinMax():
-            return numerics.AllMinMax(index)
-        case specs.Percentile(percent=percent):
-            return numerics.HistogramPercentile(index, percent)
-        case specs.Mse(candidates=candidates):
-            return numerics.HistogramMse(index, spec.bits, spec.symmetric, candidates)
-        case specs.CrossEntropy(candidates=candidates):
-            return numerics.RowCrossEntropy(index, spec.bits, spec.symmetric, candidates)
+            return numerics.AllMinMax(index, **options)
+        case specs.Percentile():
+            return numerics.HistogramPercentile(index, **options)
+        case specs.Mse():
+            return numerics.HistogramMse(index, **options)
+        case specs.CrossEntropy():
+            return numerics.RowCrossEntropy(index, **options)
     raise AssertionError(spec.estimator)
