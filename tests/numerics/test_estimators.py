@@ -152,6 +152,14 @@ def test_memory_does_not_grow_with_the_data(name: str, monkeypatch: pytest.Monke
         assert estimator.histogram.counts.shape == (1, 4096)
 
 
+def test_importance_reaches_the_mse_estimator() -> None:
+    x = torch.randn(2, 300, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1.0], [20.0]])
+    index, importance = torch.zeros(2, dtype=torch.int64), torch.tensor([1.0, 1e-6])
+    found = watch(HistogramMse(index, bits=4, importance=importance), x[:, :100], x[:, 100:])
+    assert found == watch(HistogramMse(index, bits=4, importance=importance), x)
+    assert found[1][0] < 0.5 * watch(HistogramMse(index, bits=4), x)[1][0]
+
+
 def test_cross_entropy_keeps_rows_apart() -> None:
     rows = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
     cut, whole = (RowCrossEntropy(ONE, bits=4) for _ in range(2))
@@ -177,6 +185,16 @@ def test_every_estimator_is_made_for_a_grid_by_name(kind: type[RangeEstimator]) 
     assert (estimator.bits, estimator.symmetric) == (4, True)
     with pytest.raises(SpecError, match="17 bits were asked for; use 2 to 16"):
         kind(ONE, bits=17, symmetric=True)
+
+
+@pytest.mark.parametrize("name", ["mse", "cross-entropy"])
+def test_a_search_is_on_the_grid_that_is_asked_for(name: str) -> None:
+    rows = torch.rand(40, 5, generator=torch.Generator().manual_seed(0))
+    kind = {"mse": HistogramMse, "cross-entropy": RowCrossEntropy}[name]
+    x = rows if kind.reads_rows else rows.view(1, -1)
+    minimum, _ = watch(kind(ONE, bits=4, symmetric=True), x)
+    signed_minimum, signed_maximum = watch(kind(ONE, bits=4, symmetric=True, signed=True), x)
+    assert minimum == [0] and signed_minimum == [-signed_maximum[0]]
 
 
 def test_only_cross_entropy_reads_rows() -> None:

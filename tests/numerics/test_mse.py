@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from octavo.errors import CalibrationError
 from octavo.numerics import (
     Histogram,
+    Range,
     affine_from_range,
     fake_quantize,
     group_index,
@@ -44,13 +45,16 @@ def exhaustive(x: torch.Tensor, bits: int, symmetric: bool, parts: int) -> float
     return min(error(x, low, high, bits, symmetric) for low, high in pairs)
 
 
-def every_grid(x: torch.Tensor, bits: int) -> float:
-    """The least error of every zero-point of an asymmetric grid, each with 150 scales, in float64."""
-    x, steps = x.double().view(1, -1), 2**bits - 1
+def every_grid(x: torch.Tensor, bits: int, weight: torch.Tensor | float = 1.0) -> float:
+    """The least error of every zero-point of an asymmetric grid, each with 150 scales, in float64.
+
+    `weight` broadcasts against `x`, (channels, members), and weighs its squared errors.
+    """
+    x, steps = x.double(), 2**bits - 1
     full = (x.max().clamp(min=0) - x.min().clamp(max=0)) / steps
-    scale = (full * torch.arange(1, 151, dtype=torch.float64) / 100).unsqueeze(1)
+    scale = (full * torch.arange(1, 151, dtype=torch.float64) / 100).view(-1, 1, 1)
     grids = ((x / scale).round().clamp(-shift, steps - shift) * scale for shift in range(steps + 1))
-    return min((y - x).square().mean(dim=1).min().item() for y in grids)
+    return min(((y - x).square() * weight).mean(dim=(1, 2)).min().item() for y in grids)
 
 
 def rare_outlier(value: float, members: int = 2000) -> torch.Tensor:
@@ -140,6 +144,13 @@ def test_a_constant_keeps_its_exact_range(value: float, bits: int) -> None:
     assert (minimum.item(), maximum.item()) == pytest.approx((min(value, 0), max(value, 0)), rel=1e-6)
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_values_of_one_bin_are_not_clipped(sign: int) -> None:
+    x = sign * torch.tensor([[0.70001, 0.70005, 0.7001]])
+    farthest = max(mse_range(x, ONE, 8, False), key=abs)
+    assert farthest.item() == pytest.approx(sign * 0.7001, rel=1e-6)
+
+
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_the_largest_numbers_have_a_finite_range(symmetric: bool) -> None:
     x = torch.tensor([[-3.4e38, 0.0, 3.4e38]])
@@ -212,6 +223,74 @@ def test_any_data_gives_a_finite_range_around_zero(values: list[float], bits: in
     minimum, maximum = mse_range(torch.tensor([values]), ONE, bits, symmetric, candidates=20)
     assert torch.isfinite(minimum).all() and torch.isfinite(maximum).all()
     assert minimum.item() <= 0 <= maximum.item()
+
+
+def weighted_error(x: torch.Tensor, found: Range, bits: int, importance: torch.Tensor) -> float:
+    grid = affine_from_range(*found, bits, False)
+    y = fake_quantize(x.double(), grid.scale, grid.zero_point, grid.low, grid.high)
+    return ((y - x).square() * importance.unsqueeze(1)).mean().item()
+
+
+UNEQUAL = torch.tensor([1.0, 0.5, 20.0, 1e-4])  # the widest channel, which comes last, hardly matters
+ALL_IN_ONE = torch.zeros(4, dtype=torch.int64)
+
+
+def unequal_channels() -> torch.Tensor:
+    x = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))
+    return x * torch.tensor([[1.0], [2.0], [0.5], [30.0]]) + torch.tensor([[0.0], [1.0], [0.2], [0.0]])
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_importance_weighs_the_error_of_each_channel(bits: int) -> None:
+    x = unequal_channels()
+    found = mse_range(x, ALL_IN_ONE, bits, False, importance=UNEQUAL)
+    least = every_grid(x, bits, UNEQUAL.unsqueeze(1))
+    assert weighted_error(x, found, bits, UNEQUAL) <= 1.01 * least
+    assert least < 0.5 * weighted_error(x, mse_range(x, ALL_IN_ONE, bits, False), bits, UNEQUAL)
+
+
+def test_importance_counts_within_each_group() -> None:
+    x, index = unequal_channels(), torch.tensor([1, 0, 0, 1])
+    together = mse_range(x, index, 4, False, importance=UNEQUAL)
+    for group, channels in enumerate(([1, 2], [0, 3])):
+        alone = mse_range(x[channels], ALL_IN_ONE[:2], 4, False, importance=UNEQUAL[channels] * 7)
+        assert [end[group].item() for end in together] == pytest.approx([end.item() for end in alone])
+
+
+@pytest.mark.parametrize("importance", [torch.ones(4), torch.full((4,), 1e-9), torch.zeros(4)], ids=str)
+def test_equal_importance_changes_nothing(importance: torch.Tensor) -> None:
+    x = unequal_channels()
+    for ours, plain in zip(
+        mse_range(x, ALL_IN_ONE, 4, False, importance=importance),
+        mse_range(x, ALL_IN_ONE, 4, False),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, plain)
+
+
+def test_a_channel_counts_as_often_as_its_importance_says() -> None:
+    x = unequal_channels()[:2]
+    weighted = Histogram(ALL_IN_ONE[:2], importance=torch.tensor([3.0, 1.0]))
+    repeated = Histogram(ALL_IN_ONE)
+    weighted.observe(x)
+    repeated.observe(x[[0, 0, 0, 1]])
+    ours, expected = (torch.cat(mse_of_histogram(each, 4, False)) for each in (weighted, repeated))
+    torch.testing.assert_close(ours, expected)
+
+
+def test_importance_of_the_columns_makes_a_product_more_exact() -> None:
+    x = unequal_channels()
+    weight = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)) * UNEQUAL.sqrt()
+    importance = weight.square().sum(dim=0)
+    errors = []
+    for found in (
+        mse_range(x, ALL_IN_ONE, 4, False, importance=importance),
+        mse_range(x, ALL_IN_ONE, 4, False),
+    ):
+        grid = affine_from_range(*found, 4, False)
+        quantized = fake_quantize(x, grid.scale, grid.zero_point, grid.low, grid.high)
+        errors.append((weight @ (quantized - x)).square().mean().item())
+    assert errors[0] < 0.5 * errors[1]
 
 
 def test_no_data_is_refused() -> None:

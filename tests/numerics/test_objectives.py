@@ -33,7 +33,7 @@ from octavo.numerics import (
     min_max,
 )
 from octavo.numerics.histogram import power_of_two
-from octavo.numerics.mse import Data, bin_errors
+from octavo.numerics.mse import THINNEST, Data, bin_errors
 from octavo.spec import TensorSpec
 from octavo.spec.estimator import ESTIMATORS
 
@@ -101,7 +101,8 @@ def squared_error(estimator: RangeEstimator, batches: Batches, found: Range) -> 
     data = Data(histogram.counts.double(), histogram.minimum / unit, histogram.maximum / unit).ends_apart()
     shift = (grid.zero_point - grid.low).double()
     errors = bin_errors(data.edges(), grid.scale.double() / unit, shift, grid.high - grid.low)
-    return (errors * data.counts).sum(dim=1) / data.counts.sum(dim=1)
+    loss = (errors * data.counts).sum(dim=1) / data.counts.sum(dim=1)
+    return loss.clamp(min=THINNEST**2)  # below, it is the width of the bins at the ends and nothing else
 
 
 def cross_entropy(estimator: RangeEstimator, batches: Batches, found: Range) -> Tensor:

@@ -17,19 +17,25 @@ WORKING_SET = 2**18  # float64 numbers per temporary
 
 
 def cross_entropy_range(
-    rows: Tensor, minimum: Tensor, maximum: Tensor, bits: int, symmetric: bool, candidates: int = 100
+    rows: Tensor,
+    minimum: Tensor,
+    maximum: Tensor,
+    bits: int,
+    symmetric: bool,
+    candidates: int = 100,
+    signed: bool | None = None,
 ) -> Range:
     """Return the range, 0-d each, that changes the softmax of `rows`, (rows, classes), least.
 
     `minimum` and `maximum` are the ends of the full range. `candidates` sizes of it, each with several shifts
     where the grid has one, are tried on some of the rows, then finer ones around the best, and the full one,
-    on all of them; so min-max is never better.
+    on all of them; so min-max is never better. `signed` is that of `affine_from_range`.
     """
     if rows.shape[1] < 2:
         raise CalibrationError(
             "cross-entropy saw rows of one class, whose softmax is the same under every range; use mse."
         )
-    full = affine_from_range(minimum, maximum, bits, symmetric)
+    full = affine_from_range(minimum, maximum, bits, symmetric, signed)
     widest, start = full.scale.double(), full.zero_point.double()
     steps = full.high if symmetric else full.high - full.low
     # From wide to narrow, so that a tie leaves the wider range.

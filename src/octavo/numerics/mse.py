@@ -32,6 +32,7 @@ SHIFTS = 33  # zero-points of the first pass of a 2-D search
 COARSE_BINS = 1024  # bins of that pass, which scores every pair of a scale and a zero-point
 POINTS = 9  # scales, and zero-points, of a finer pass
 THINNEST = 2.0**-20  # kept beside the ends of the data, so that a bin with a single value has a width
+ADDED = 2  # bins, one for each end of the data
 WORKING_SET = 2**18  # float64 numbers per temporary of a finer pass: 2 MB, small enough for a cache
 GROUPS_AT_ONCE = 4096  # groups whose histograms exist at the same time
 
@@ -49,28 +50,26 @@ class Data:
         return Data(self.counts[groups], self.minimum[groups], self.maximum[groups])
 
     def edges(self) -> Tensor:
-        """Return the edges, (groups, bins + 3), of `ends_apart`: the first and the last bin hold an end."""
-        bins = self.counts.shape[1] - 2
+        """Return the edges, (groups, bins + 1), of the bins of `ends_apart`."""
+        bins = self.counts.shape[1] - ADDED
         low, high = self.minimum.unsqueeze(1), self.maximum.unsqueeze(1)
         inner = _even_edges(bins, self.counts).clamp_min(low + THINNEST).clamp_max_(high - THINNEST)
         return torch.cat([low - THINNEST, inner, high + THINNEST], dim=1)
 
     def ends_apart(self) -> Data:
-        """Return the data with what is counted beside an end put at that end, in bins (groups, bins + 2).
+        """Return the data with what is counted beside an end put at that end, into a thin bin of its own.
 
         A value that lies alone, far out, is exactly the minimum or the maximum. Spread over its bin, it would
         draw the range in by half a bin, which outweighs all the rest when the bins are wide.
         """
-        counts = torch.nn.functional.pad(self.counts, (1, 1))
-        for end, bin in ((0, self._bin_of(self.minimum)), (-1, self._bin_of(self.maximum))):
-            counts[:, end] = counts.gather(1, bin).squeeze(1)
-            counts.scatter_(1, bin, 0.0)
-        return Data(counts, self.minimum, self.maximum)
-
-    def _bin_of(self, value: Tensor) -> Tensor:
-        """Return the bin of a value of each group, (groups, 1), among those of `ends_apart`."""
         half = self.counts.shape[1] // 2
-        return ((value * half).floor().long() + half + 1).unsqueeze(1)
+        counts = torch.nn.functional.pad(self.counts, (1, 1))
+        ends = torch.stack([self.minimum, self.maximum], dim=1)
+        beside = (ends * half).floor().long() + half + 1
+        # Where all lies in one bin, it is put at the end that is further from 0.
+        taken = (beside[:, :1] != beside[:, 1:]) | torch.stack([ends[:, 1] <= 0, ends[:, 1] > 0], dim=1)
+        counts[:, [0, -1]] = counts.gather(1, beside) * taken
+        return Data(counts.scatter_(1, beside, 0.0), self.minimum, self.maximum)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +85,20 @@ class Grid:
     reach: float
 
 
-def mse_range(x: Tensor, index: Tensor, bits: int, symmetric: bool, candidates: int = 100) -> Range:
-    """Return the range of least squared error of every group of `x`, (channels, members)."""
+def mse_range(
+    x: Tensor,
+    index: Tensor,
+    bits: int,
+    symmetric: bool,
+    candidates: int = 100,
+    importance: Tensor | None = None,
+) -> Range:
+    """Return the range of least squared error of every group of `x`, (channels, members).
+
+    `importance`, (channels,), weighs the squared errors of the channels; it matters where they share a group.
+    With the squared norms of the columns of the matrix that reads `x`, the search minimises the expected
+    squared error of the product, as far as errors of different channels are uncorrelated.
+    """
     groups = count_groups(index)
     signed = x.numel() > 0 and bool(x.amin() < 0)
     members = x.numel() // groups
@@ -95,7 +106,8 @@ def mse_range(x: Tensor, index: Tensor, bits: int, symmetric: bool, candidates: 
     parts = []
     for first in range(0, groups, GROUPS_AT_ONCE):
         chosen = (index >= first) & (index < first + GROUPS_AT_ONCE)
-        histogram = Histogram(index[chosen] - first, bins)
+        some = None if importance is None else importance[chosen]
+        histogram = Histogram(index[chosen] - first, bins, some)
         histogram.observe(x if groups <= GROUPS_AT_ONCE else x[chosen.to(x.device)])
         parts.append(mse_of_histogram(histogram, bits, symmetric, candidates, signed))
     return torch.cat([low for low, _ in parts]), torch.cat([high for _, high in parts])
@@ -215,7 +227,10 @@ def _best_pair(data: Data, scales: Tensor, shifts: Tensor, steps: int) -> Range:
         part = slice(first, first + size)
         some = data.select(part)
         errors = bin_errors(some.edges().unsqueeze(1), scales[part], shifts[part], steps)
-        choices.append((errors @ some.counts.unsqueeze(2)).argmin(dim=1))
+        # Smaller errors come from the width of the bins at the ends: such grids are equally exact, and the
+        # first of them is taken.
+        exact = THINNEST**2 * some.counts.sum(dim=1).view(-1, 1, 1)
+        choices.append((errors @ some.counts.unsqueeze(2)).maximum(exact).argmin(dim=1))
     choice = torch.cat(choices)
     return scales.gather(1, choice).squeeze(1), shifts.gather(1, choice).squeeze(1)
 

@@ -71,7 +71,7 @@ def _covering_zero(minimum: Tensor, maximum: Tensor) -> tuple[Tensor, Tensor]:
 def _sizes(low: Floats, high: Floats, groups: int) -> NDArray[np.int64]:
     """Return the sizes (groups,) of the best runs of channels in the order given."""
     n = len(low)
-    # best[k, j]: the least cost of the first j channels in k groups; cut[k, j]: where the last of them starts.
+    # best[k, j]: the least cost of the first j channels in k groups; cut[k, j]: where the last group starts.
     best = np.full((groups + 1, n + 1), np.inf)
     best[0, 0] = 0.0
     cut = np.zeros((groups + 1, n + 1), dtype=np.int64)

@@ -79,6 +79,8 @@ def _size(site: Site, axis: int, granularity: str) -> int:
 def make_estimator(spec: TensorSpec, index: Tensor) -> RangeEstimator:
     """The estimator a spec names, for channels grouped by `index`."""
     options: dict[str, Any] = {"bits": spec.bits, "symmetric": spec.symmetric, **asdict(spec.estimator)}
+    if spec.dynamic and spec.symmetric:
+        options["signed"] = True  # a grid for tensors to come has negative integers, whatever this one has
     match spec.estimator:
         case specs.MinMax():
             return numerics.CurrentMinMax(index, **options)
