@@ -25,6 +25,7 @@ from octavo.graph.quantizers.attach import QuantizedEncoder, attach
 from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.graph.saved.read import is_permuted, restore
 from octavo.numerics import pack
+from octavo.sentence import SentenceModules, in_folder, read_modules, write_files
 from octavo.spec import recipe_from_dict, recipe_to_dict
 from octavo.versions import versions
 
@@ -54,6 +55,7 @@ def save(model: QuantizedEncoder, folder: Path, force: bool = False) -> Path:
             model.config.save_pretrained(draft)
             if model.tokenizer is not None:
                 model.tokenizer.save_pretrained(draft)
+        write_files(model.sentence, draft)
     return folder
 
 
@@ -173,7 +175,6 @@ def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
     from transformers import AutoConfig
 
     head: Any = manifest.get("head")
-    pooling = manifest.get("pooling", "mean")
     if head not in get_args(Head):
         raise SavedModelError(
             f"{folder / MANIFEST} names the head {head!r}, unknown to this Octavo; update it"
@@ -183,9 +184,12 @@ def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
             config = AutoConfig.from_pretrained(folder)
             tokenizer = load_tokenizer(str(folder), trust_remote_code=False)
             network = network_from_config(config, head)
+        sentence = read_modules(in_folder(folder), name)
+        if not sentence.files:  # a model without files of sentence-transformers
+            sentence = SentenceModules(pooling=manifest.get("pooling", "mean"))
     except (OSError, ModelError, *_BROKEN) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise SavedModelError(
             f"{folder}: config.json or the tokenizer cannot be read ({reason}); save the model again"
         ) from error
-    return make_encoder(name, network, tokenizer, head, pooling)
+    return make_encoder(name, network, tokenizer, head, sentence)

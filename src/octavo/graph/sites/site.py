@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -35,6 +36,12 @@ class Site:
     shape: tuple[int | str, ...]
     targets: tuple[str, ...]
     is_linear_input: bool = False
+
+    @property
+    def layer(self) -> int | None:
+        """The layer the site belongs to, None for embeddings, head and the like."""
+        found = re.match(r"layers\.(\d+)\.", self.name)
+        return int(found[1]) if found else None
 
     @property
     def channel_axis(self) -> int:
