@@ -32,7 +32,7 @@ _DEBERTA = {
     "pos_att_type": ["p2c", "c2p"],
     "norm_rel_ebd": "layer_norm",
 }
-_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
 
 # family -> (configuration class, what it sets beside the sizes)
 _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -62,7 +62,7 @@ _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "eurobert": ("EuroBertConfig", {"num_key_value_heads": 2, "pad_token_id": 0}),
     "convbert": ("ConvBertConfig", {"embedding_size": 32}),
     "fnet": ("FNetConfig", {}),
-    "t5": ("T5Config", _T5),
+    "t5": ("T5Config", T5),
 }
 REQUIRED = (
     "bert",

@@ -113,8 +113,8 @@ def load_network(
     lacking = [] if asked or head == "encoder" else _outside_body(found.module, found.missing)
     if lacking:
         warnings.warn(
-            f"{model}: config.json names {_architecture(config)}, but the checkpoint lacks {len(lacking)} "
-            f"weights of the {head} head ({listed(lacking)}); it is loaded as a bare encoder; "
+            f"{model}: config.json names {_architecture(config)}, but the checkpoint lacks "
+            f"{counted(lacking)} of the {head} head ({listed(lacking)}); it is loaded as a bare encoder; "
             "name a head to add one and train it",
             OctavoWarning,
             stacklevel=2,
@@ -166,33 +166,39 @@ def warn_of_weights(encoder: Encoder, network: Network, asked: bool) -> None:
         left_over = _of_body(network.module, left_over)
     if missing:
         warnings.warn(
-            f"{encoder.name}: the checkpoint lacks {len(missing)} weights, which are random now "
-            f"({listed(missing)}); give a complete checkpoint, or train the model",
+            f"{encoder.name}: the checkpoint lacks {counted(missing)}, random now: "
+            f"{listed(missing)}; give a complete checkpoint, or train the model",
             OctavoWarning,
             stacklevel=2,
         )
     if left_over:
         warnings.warn(
-            f"{encoder.name}: the checkpoint has {len(left_over)} weights that this model has no place for "
-            f"({listed(left_over)}); they are left out",
+            f"{encoder.name}: the checkpoint has {counted(left_over)} that this model has no place for, "
+            f"left out: {listed(left_over)}",
             OctavoWarning,
             stacklevel=2,
         )
 
 
 def _outside_body(module: nn.Module, names: Iterable[str]) -> list[str]:
-    """The names that do not belong to the body: those of the head."""
+    """The names that do not belong to the body: those of the head, and the pooler that only heads read."""
     prefix = str(getattr(module, "base_model_prefix", ""))
     if not hasattr(module, prefix):  # there is no head
         return []
-    return [name for name in names if not name.startswith(f"{prefix}.")]
+    pooler = f"{prefix}.pooler."
+    return [name for name in names if not name.startswith(f"{prefix}.") or name.startswith(pooler)]
 
 
 def _of_body(module: nn.Module, names: Iterable[str]) -> list[str]:
     """The names of a checkpoint, with the prefix of a body or without, that belong to a part of the body."""
     prefix = str(getattr(module, "base_model_prefix", ""))
     parts = {name for name, _ in getattr(module, prefix, module).named_children()}
-    return [name for name in names if name.removeprefix(f"{prefix}.").partition(".")[0] in parts]
+    return [name for name in names if name.removeprefix(f"{prefix}.").partition(".")[0] in parts - {"pooler"}]
+
+
+def counted(names: Sequence[str]) -> str:
+    """Return how many weights there are, as a noun."""
+    return "1 weight" if len(names) == 1 else f"{len(names)} weights"
 
 
 def listed(names: Sequence[str]) -> str:
@@ -232,12 +238,13 @@ def quiet_transformers() -> Iterator[None]:
 def _loader(head: Head, config: PretrainedConfig) -> Any:
     import transformers
 
-    if head == "encoder" and getattr(config, "is_encoder_decoder", False):
+    if head == "encoder" and _has_encoder_class(config):
         return transformers.AutoModelForTextEncoding  # T5's encoder without its decoder
     return getattr(transformers, _LOADERS[head])
 
 
 def _has_encoder_class(config: PretrainedConfig) -> bool:
+    """Whether the family has a decoder and a class for its encoder alone, such as T5EncoderModel."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES as classes
 
     return str(classes.get(config.model_type, "")).endswith("EncoderModel")
