@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor, fx, nn
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, OctavoWarning
 from octavo.graph import batches
 from octavo.graph.capture.export import move
 from octavo.graph.embedding import embed
@@ -121,7 +122,18 @@ class Encoder:
         `pad=False` batches only equal lengths; `order` lists the texts' places in another order.
         """
         length = min(max_length or self.text_length, self.max_length)
+        self._warn_of_pairs(texts)
         return batches.from_texts(self._tokenizer(), texts, self.inputs, batch_size, length, pad, order)
+
+    def _warn_of_pairs(self, texts: Sequence[Text]) -> None:
+        """A file of queries and documents for a model that embeds each of them alone."""
+        if self.sentence.embeds and len(texts) > 1 and not any(isinstance(text, str) for text in texts):
+            warnings.warn(
+                f"all {len(texts)} texts are pairs; {self.name} embeds single texts and reads a pair as one; "
+                "write the two texts of a pair on lines of their own",
+                OctavoWarning,
+                stacklevel=3,
+            )
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:
