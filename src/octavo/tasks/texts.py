@@ -14,8 +14,9 @@ Text = str | tuple[str, str]
 
 _COLUMN_NAMES = frozenset(
     "id idx index text texts sentence sentences sentence1 sentence2 text1 text2 question question1 question2 "
-    "answer query queries document documents doc passage passages context premise hypothesis title body "
-    "anchor positive negative label labels score scores class category target gold_label similarity rating".split()
+    "answer query queries document documents doc passage passages context premise hypothesis title "
+    "body anchor positive negative label labels score scores class category target gold_label similarity "
+    "rating".split()
 )
 _ENOUGH_LINES = 10
 """A column of a few different words among at least so many lines holds labels."""
