@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import io
 import linecache
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import torch
@@ -126,26 +127,26 @@ def _noted_conditions() -> Iterator[list[str]]:
                 places.append(f"{found['module']}, line {found['line']} ({found['what']})")
 
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    handler, level, propagate = Note(), logger.level, logger.propagate
-    logger.addHandler(handler)
+    before = logger.handlers, logger.level, logger.propagate
+    # torch's own handler would print every remark
+    logger.handlers, logger.propagate = [Note()], False
     logger.setLevel(logging.INFO)
-    logger.propagate = False
     try:
         yield places
     finally:
-        logger.removeHandler(handler)
+        logger.handlers, level, logger.propagate = before
         logger.setLevel(level)
-        logger.propagate = propagate
 
 
 @contextmanager
 def _quiet_export() -> Iterator[None]:
-    """torch.export logs each failed attempt at length; the error we raise says it in one sentence."""
+    """torch.export logs and prints each failed attempt at length; our error says it in one sentence."""
     logger = logging.getLogger("torch.export")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with redirect_stderr(io.StringIO()):
+            yield
     finally:
         logger.setLevel(before)
 
