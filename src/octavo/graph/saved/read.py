@@ -23,6 +23,7 @@ from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.saved.write import FORMAT, MANIFEST, WEIGHTS
 from octavo.numerics import Affine, dequantize, packed_size, unpack
+from octavo.sentence import SentenceModules, in_folder, read_modules
 from octavo.spec import Pass, Recipe, recipe_from_dict
 from octavo.spec.checks import shown
 from octavo.spec.document import variant_from_data
@@ -117,7 +118,6 @@ def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
     from transformers import AutoConfig
 
     head: Any = manifest.get("head")
-    pooling = manifest.get("pooling", "mean")
     if head not in get_args(Head):
         raise SavedModelError(
             f"{folder / MANIFEST} names the head {head!r}, unknown to this Octavo; update it"
@@ -127,12 +127,15 @@ def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
             config = AutoConfig.from_pretrained(folder)
             tokenizer = load_tokenizer(str(folder), trust_remote_code=False)
             network = network_from_config(config, head)
+        sentence = read_modules(in_folder(folder), name)
+        if not sentence.files:  # a model without files of sentence-transformers
+            sentence = SentenceModules(pooling=manifest.get("pooling", "mean"))
     except (OSError, ModelError, *_BROKEN) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise SavedModelError(
             f"{folder}: config.json or the tokenizer cannot be read ({reason}); save the model again"
         ) from error
-    return make_encoder(name, network, tokenizer, head, pooling)
+    return make_encoder(name, network, tokenizer, head, sentence)
 
 
 # -- filling in ----------------------------------------------------------------------------------------------
