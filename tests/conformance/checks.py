@@ -36,12 +36,14 @@ from tests.conformance.subjects import (
 )
 
 _EXACT = 2e-5  # of the largest output; what float arithmetic in another order leaves
-_AT_16_BITS = 2e-3
+_AT_16_BITS = 5e-3  # T5 does not scale its attention scores, which makes more of small differences
 # One number that rounds the other way moves all behind it by a step of 8 bits.
 _INT8_COSINE = 0.99
 _SITES_EQUAL, _SITE_DIFFERENCE = 0.99, 2e-3
 # Each takes a session of its own.
 _SITE_BATCHES = ("3 tokens, padded", "65 tokens, padded", "130 tokens")
+# A first layer that reads the embeddings' norm has none of its own.
+_NOT_IN_FIRST = {"attention_input"}
 _CLASSIFIER: Head = "sequence-classification"
 
 
@@ -132,6 +134,14 @@ def _layers(subject: _Captured) -> None:
     if found != configured:
         # said by a warning that names both, when the model is captured
         raise ModelError(f"{found} layers were found, the configuration says {configured}")
+    sites = [_sites_of_layer(subject.encoder(), layer) for layer in range(found)]
+    odd = sorted(set.union(*sites) - set.intersection(*sites) - _NOT_IN_FIRST)
+    if odd:
+        raise Wrong(f"not every layer has {', '.join(odd)}: parts of one layer were taken for another's")
+
+
+def _sites_of_layer(encoder: Encoder, layer: int) -> set[str]:
+    return {site.name.split(".", 2)[2] for site in encoder.activation_sites if site.layer == layer}
 
 
 def _equals_float(subject: _Captured, wide: octavo.Recipe) -> None:

@@ -32,7 +32,7 @@ size, run on texts of {lengths}; every token that is not padding is compared.
 """
 _MEANINGS = {
     "equals Hugging Face": "the captured graph computes what Hugging Face's model computes",
-    "layers": "as many layers are found as the configuration has, or else a warning names both numbers",
+    "layers": "as many layers are found as the configuration has, all with the same sites",
     "heads": "graphs with heads do as well, for each head that transformers has for the family",
     "16 bits = float": "{wide} at 16 bits give the float model",
     "presets": "each of the {presets} presets that differ gives finite outputs; AdaRound learns a few steps, "

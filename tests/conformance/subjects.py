@@ -35,16 +35,22 @@ HEADS: dict[Head, str] = {
 
 
 def batches(family: str) -> dict[str, Batch]:
-    """Return three texts of each length, with the family's own token where they are padded.
+    """Return three pairs of texts of each length, ended and padded by the family's own tokens.
 
     Ranges come from them too, so that nothing is clipped that 16 bits should keep.
     """
-    padding = getattr(families.config(family), "pad_token_id", None) or 0
+    config = families.config(family)
+    padding = getattr(config, "pad_token_id", None) or 0
     found = {}
     for length in LENGTHS:
         for padded in (False, True):
             batch = families.batch((3, length), padded)
-            batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, padding)
+            ids, mask = batch["input_ids"], batch["attention_mask"]
+            # T5's classifiers read the hidden state there; BigBird tells questions from answers by it
+            if isinstance(config.eos_token_id, int):
+                for end in (mask.sum(1) // 2, mask.sum(1) - 1):
+                    ids[torch.arange(len(ids)), end] = config.eos_token_id
+            batch["input_ids"] = ids.masked_fill(mask == 0, padding)
             found[f"{length} tokens{', padded' if padded else ''}"] = batch
     return found
 
