@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import fx
 
+from octavo.errors import ModelError
 from octavo.runtime.translate.context import Translation, Value
 from octavo.runtime.translate.operations.table import translates
 from octavo.runtime.translate.weights import gather_rows, linear_layer
@@ -58,11 +59,51 @@ def _softmax(t: Translation, node: fx.Node) -> Value:
     )
 
 
-@translates("conv1d")
-def _conv1d(t: Translation, node: fx.Node) -> Value:
+@translates("conv1d", "conv2d")
+def _convolution(t: Translation, node: fx.Node) -> Value:
     """Write a convolution; SqueezeBERT's linear layers are grouped ones of width 1."""
-    arguments = (*node.args, *(None, [1], [0], [1], 1)[len(node.args) - 2 :])
+    axes = node.meta["val"].dim() - 2
+    arguments = (*node.args, *(None, [1] * axes, [0] * axes, [1] * axes, 1)[len(node.args) - 2 :])
     source, weight, bias, stride, padding, dilation, groups = arguments
     inputs = [t.full(source), t.full(weight), *([t.full(bias)] if bias is not None else [])]
     attributes = {"strides": list(stride), "pads": [*padding, *padding], "dilations": list(dilation)}  # type: ignore[arg-type, misc]
     return Value(name=t.graph.add("Conv", *inputs, name=node.name, group=groups, **attributes))
+
+
+@translates("im2col")
+def _im2col(t: Translation, node: fx.Node) -> Value:
+    """Write windows of an image as columns: a convolution whose every kernel picks one place of the window."""
+    source, kernel, dilation, padding, stride = ([*map(int, a)] if isinstance(a, list) else a for a in node.args)  # type: ignore[call-overload]
+    channels, places = _node(source).meta["val"].shape[1], int(np.prod(kernel))  # type: ignore[arg-type]
+    picks = np.tile(np.eye(places, dtype=np.float32).reshape(places, 1, *kernel), (channels, 1, 1, 1))  # type: ignore[misc]
+    attributes = {"strides": stride, "pads": [*padding, *padding], "dilations": dilation}  # type: ignore[misc]
+    columns = t.graph.add("Conv", t.full(source), t.graph.constant(picks), group=channels, **attributes)
+    shape = t.graph.constant([0, channels * places, -1], np.int64)
+    return Value(name=t.graph.add("Reshape", columns, shape, name=node.name))
+
+
+@translates("fft_fftn")
+def _fft(t: Translation, node: fx.Node) -> Value:
+    """Write a Fourier transform of real numbers; ONNX has complex ones as a last axis of two."""
+    sizes = node.args[1] if len(node.args) > 1 else node.kwargs.get("s")
+    dims = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")
+    if sizes is not None or dims is None or "norm" in node.kwargs or len(node.args) > 3:
+        raise ModelError(f"{node.target} with other sizes or norms has no ONNX translation here")
+    source = _node(node.args[0])
+    name = t.graph.add("Unsqueeze", t.full(source), t.graph.constant([-1], np.int64))
+    for dim in dims:  # type: ignore[union-attr]
+        axis = int(str(dim)) % source.meta["val"].dim()
+        if t.graph.opset >= 20:
+            name = t.graph.add("DFT", name, "", t.graph.constant(axis, np.int64))
+        else:
+            name = t.graph.add("DFT", name, axis=axis)
+    return Value(name=name)
+
+
+@translates("real")
+def _real(t: Translation, node: fx.Node) -> Value:
+    source = _node(node.args[0])
+    if not source.meta["val"].is_complex():
+        return t.value(source)
+    first = t.graph.constant(0, np.int64)
+    return Value(name=t.graph.add("Gather", t.value(source).name, first, name=node.name, axis=-1))
