@@ -40,7 +40,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     seconds = time.perf_counter() - started
     before, after = (compare(model, encoder, test).fidelity for model in (nearest, rounded))
     assert before is not None and after is not None
-    gap = [1 - (result.cosine_mean or 0.0) for result in (before, after)]
+    gap = [1 - (result.cosine.mean if result.cosine else 0.0) for result in (before, after)]
     return {
         "model": options.model,
         "device": options.device,
@@ -78,8 +78,8 @@ def main() -> None:
         return
     sys.stdout.write(
         f"{result['iterations']} iterations, {result['texts']} texts, {result['device']}: "
-        f"{result['seconds']:.0f} s; cosine {result['nearest']['cosine_mean']:.4f} to nearest, "
-        f"{result['adaround']['cosine_mean']:.4f} with AdaRound, {result['gap_closed']:.0%} of the gap\n"
+        f"{result['seconds']:.0f} s; cosine {result['nearest']['cosine']['mean']:.4f} to nearest, "
+        f"{result['adaround']['cosine']['mean']:.4f} with AdaRound, {result['gap_closed']:.0%} of the gap\n"
     )
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from output import add_options, report
 
 import octavo
-from octavo.cli.story import demo_texts
 from octavo.runtime.backends import BACKENDS, DEFAULT
 from octavo.runtime.benchmark import bench
 from octavo.spec import Granularity, Override, PerGroup, PerTensor
+from octavo.tasks.demo import split_demo_texts
 
 MODEL = "demo:minilm"
 SHAPES = ((1, 32), (32, 128))
@@ -65,7 +65,7 @@ def main() -> None:
             for index, ranges in enumerate(VARIANTS.values())
         ]
         found = bench(
-            [MODEL, *files], shapes=SHAPES, texts=demo_texts()[1], memory=False, seconds=options.seconds
+            [MODEL, *files], shapes=SHAPES, texts=split_demo_texts()[1], memory=False, seconds=options.seconds
         )
     rows, first = found.rows[1:], found.rows[1]
     result = {
@@ -76,7 +76,9 @@ def main() -> None:
                 **{
                     f"{b}x{n}": round(row.at(b, n).median_ms / first.at(b, n).median_ms, 3) for b, n in SHAPES
                 },
-                "cosine": round(row.quality.mean_cosine, 4) if row.quality else None,
+                "cosine": {name: round(value, 4) for name, value in row.quality.to_dict()["cosine"].items()}
+                if row.quality
+                else None,
             }
             for name, row in zip(VARIANTS, rows, strict=True)
         },

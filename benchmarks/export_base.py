@@ -21,8 +21,8 @@ from output import add_options, report
 from transformers import AutoTokenizer, BertConfig, BertModel
 
 import octavo
-from octavo.cli.story import demo_texts
 from octavo.graph.capture.source import locate
+from octavo.tasks.demo import split_demo_texts
 from octavo.versions import versions
 
 
@@ -39,7 +39,9 @@ def main() -> None:
         AutoTokenizer.from_pretrained(locate("demo:minilm")).save_pretrained(folder)
         saved, file = Path(folder) / "quantized", Path(folder) / "model.onnx"
         encoder = octavo.load(folder)
-        octavo.quantize(encoder, octavo.recipe(options.recipe), calibration=demo_texts()[0][:8]).save(saved)
+        octavo.quantize(encoder, octavo.recipe(options.recipe), calibration=split_demo_texts()[0][:8]).save(
+            saved
+        )
         start = time.perf_counter()
         subprocess.run(
             [sys.executable, "-m", "octavo", "export", saved, "-o", file, "--json"],

@@ -18,18 +18,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import torch
 from numpy.typing import NDArray
 from output import add_options, report
 
 import octavo
-from octavo.cli.story import demo_texts
+from octavo.fidelity import cosines
+from octavo.fidelity.measures import EMBEDDING
 from octavo.graph import Text
 from octavo.runtime.artifacts import Artifact
 from octavo.runtime.parity import simulation_and_file, site_parity
-from octavo.runtime.quality import cosines, text_vectors
-from octavo.tasks.evaluate import read_examples
+from octavo.runtime.quality import named_outputs, tokenizing_encoder
+from octavo.tasks.demo import split_demo_texts
+from octavo.tasks.evaluation import read_examples
 from octavo.tasks.glue import glue_task
 from octavo.versions import versions
 
@@ -39,11 +42,23 @@ JITTER = (1e-6, 1e-5, 1e-4)
 CALIBRATION_TEXTS = 64
 
 
+def text_vectors(artifacts: Sequence[Artifact], texts: Sequence[Text]) -> list[NDArray[Any]]:
+    """What each artifact makes of texts, (texts, width): their embeddings, or their logits."""
+    encoder = tokenizing_encoder(artifacts)
+    vectors: list[list[NDArray[Any]]] = [[] for _ in artifacts]
+    for _, batch in encoder.batches(list(texts)):
+        feed = {name: tensor.numpy() for name, tensor in batch.items()}
+        for index, artifact in enumerate(artifacts):
+            outputs = named_outputs(artifact.run(feed), feed["attention_mask"], encoder)
+            vectors[index].append(outputs[EMBEDDING if encoder.head == "encoder" else "logits"])
+    return [np.concatenate(parts) for parts in vectors]
+
+
 def described(found: NDArray[Any], reference: NDArray[Any], classifier: bool) -> dict[str, float]:
-    values = cosines(found, reference)
+    values = cosines(*(torch.from_numpy(vectors).double() for vectors in (found, reference))).numpy()
     result = {
         "mean": round(float(values.mean()), 4),
-        "least": round(float(values.min()), 4),
+        "worst": round(float(values.min()), 4),
         "above 0.9995": round(float((values > 0.9995).mean()), 3),
         "above 0.99999": round(float((values > 0.99999).mean()), 3),
     }
@@ -59,7 +74,7 @@ def jittered(
     kept = bias.detach().clone()
     with torch.no_grad():
         bias.mul_(1 + size)
-        (found,), _ = text_vectors([simulated], texts)
+        (found,) = text_vectors([simulated], texts)
         bias.copy_(kept)
     return found
 
@@ -74,7 +89,7 @@ def compare(
         simulation_and_file(model, file) as both,
         simulation_and_file(model, file, exact=False) as (_, as_usual),
     ):
-        (simulated, exact, exported), _ = text_vectors([*both, as_usual], texts)
+        simulated, exact, exported = text_vectors([*both, as_usual], texts)
         moved = {size: jittered(model, both[0], texts, size) for size in JITTER}
     batch = next(iter(model.batches(list(texts[:SITE_TEXTS]), batch_size=SITE_TEXTS)))[1]
     activations = any(quantizer.site.kind == "activation" for quantizer in model.quantizers.values())
@@ -97,7 +112,7 @@ def main() -> None:
     parser.add_argument("--data", help="folder with GLUE's tasks")
     add_options(parser)
     options = parser.parse_args()
-    calibration, texts = demo_texts()
+    calibration, texts = split_demo_texts()
     if options.task:
         task = glue_task(options.task)
         calibration = list(read_examples(task, options.data, "train").texts[:CALIBRATION_TEXTS])

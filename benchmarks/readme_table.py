@@ -16,6 +16,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from octavo.fidelity import read_measure
+
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 BEGIN, END = "<!-- table: results/demo.json -->\n", "<!-- end of table -->"
@@ -36,7 +38,8 @@ def render(found: dict[str, Any]) -> str:
     """The rows of a comparison as Markdown."""
     lines = ["| recipe | | STS-B | cosine to FP32 | worst | MB |", "|---|---|---|---|---|---|"]
     for row in found["rows"]:
-        name, mean, worst = row["recipe"], row.get("cosine_mean", 1), row.get("cosine_worst", 1)
+        name = row["recipe"]
+        mean, worst = (read_measure(row, f"cosine.{which}") or 1 for which in ("mean", "worst"))
         lines.append(
             f"| {'FP32' if name == 'fp32' else f'`{name}`'} | {WORDS.get(name, '')} | {row['score']:.2f} "
             f"| {mean:.3f} | {worst:.3f} | {row['bytes'] / 1e6:.1f} |"

@@ -46,6 +46,7 @@ PUBLIC = [
     "TensorSpec",
     "__version__",
     "allocate_bits",
+    "demo_texts",
     "diagnose",
     "evaluate",
     "export",
@@ -137,13 +138,7 @@ def package_exports(package: str) -> list[str]:
     return sorted({*exported(tree), *getattr(module, "__all__", ())})
 
 
-# `octavo.tasks.evaluate` is a module and a function; strict, so that who renames the module removes this
-CLASH = pytest.param(
-    "octavo.tasks", marks=pytest.mark.xfail(strict=True, reason="tasks/evaluate.py has a function's name")
-)
-
-
-@pytest.mark.parametrize("package", [CLASH if name == "octavo.tasks" else name for name in PACKAGES])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_export_has_the_name_of_a_submodule(package: str) -> None:
     modules = {module.name for module in iter_modules(import_module(package).__path__)}
     assert modules.isdisjoint(package_exports(package))

@@ -2,7 +2,7 @@
 
 >>> import octavo
 >>> encoder = octavo.load("demo:minilm")
->>> model = octavo.quantize(encoder, octavo.recipe("w8a8-mp"), calibration=texts)
+>>> model = octavo.quantize(encoder, octavo.recipe("w8a8-mp"), calibration=octavo.demo_texts())
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ if TYPE_CHECKING:
     from octavo.methods.training.quantized import qat as qat
     from octavo.runtime.exporting import export as export
     from octavo.runtime.exporting import export_onnx as export_onnx
-    from octavo.tasks.evaluate import evaluate as evaluate
+    from octavo.tasks.demo import demo_texts as demo_texts
+    from octavo.tasks.evaluation import evaluate as evaluate
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
 _LAZY = {
@@ -72,7 +73,8 @@ _LAZY = {
     "save_encoder": "octavo.methods.training.finetuning",
     "tokenize_labelled": "octavo.methods.training.labelled",
     "qat": "octavo.methods.training.quantized",
-    "evaluate": "octavo.tasks.evaluate",
+    "demo_texts": "octavo.tasks.demo",
+    "evaluate": "octavo.tasks.evaluation",
     "export": "octavo.runtime.exporting",
     "export_onnx": "octavo.runtime.exporting",
 }

@@ -31,6 +31,7 @@ class Ledger:
         about: what the results depend on, as plain data (use `fingerprint` for texts and tensors).
         name: the file that says so, and by which a folder of this kind is known.
         noun: what a folder of this kind holds, for messages: "a comparison".
+        remedy: what to do about a folder of another run, for messages.
         force: start anew where a folder holds the results of another run; results of the same run stay.
     """
 
@@ -41,12 +42,14 @@ class Ledger:
         *,
         name: str = "about.json",
         noun: str = "an interrupted run",
+        remedy: str = "give another folder",
         force: bool = False,
     ) -> None:
         self.folder = folder
         self.about = _plain(about)
         self._about_file = name
         self._noun = noun
+        self._remedy = remedy
         self._kept: dict[str, tuple[dict[str, Any], dict[str, Tensor]]] = {}
         if folder is not None:
             self._check(folder, force)
@@ -68,7 +71,10 @@ class Ledger:
         if self.folder is None:
             return self._kept.get(key)
         file = self._tensor_file(key)
-        return _read_tensors(file) if file.is_file() else None
+        if file.is_file():
+            return _read_tensors(file)
+        plain = read_json(self._json_file(key))
+        return None if plain is None else (plain, {})
 
     def put(self, key: str, result: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None) -> None:
         """Keep a finished result in the place of an earlier one; its file is complete or absent."""
@@ -77,10 +83,13 @@ class Ledger:
             self._kept[key] = plain, dict(tensors or {})
             return
         self._begin()
-        if tensors is None:
-            write_json(self._json_file(key), plain)
-        else:
+        # the earlier result may have the other form, and must not be found in the place of this one
+        if tensors:
             _write_tensors(self._tensor_file(key), plain, tensors)
+            self._json_file(key).unlink(missing_ok=True)
+        else:
+            write_json(self._json_file(key), plain)
+            self._tensor_file(key).unlink(missing_ok=True)
 
     def drop(self, key: str) -> None:
         """Forget a result."""
@@ -112,7 +121,7 @@ class Ledger:
             if not different:
                 return
             if not force:
-                raise OutputError(f"{folder} holds {self._noun} {different}; give another folder")
+                raise OutputError(f"{folder} holds {self._noun} {different}; {self._remedy}")
             self._clear(folder)
         elif folder.is_dir() and any(folder.iterdir()):
             if not force:
@@ -157,6 +166,8 @@ class Ledger:
     def _file(self, key: str, ending: str) -> Path:
         assert self.folder is not None
         parts = [_file_name(part) for part in key.split("/")]
+        if len(parts) == 1 and parts[0] + ".json" == self._about_file:
+            raise OutputError(f"{key!r} cannot name a result; {self._about_file} says what the run is about")
         return self.folder.joinpath(*parts[:-1], parts[-1] + ending)
 
 
@@ -228,7 +239,8 @@ def _file_name(part: str) -> str:
     plain = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in part)
     if plain.strip(".") == "":
         raise OutputError(f"{part!r} cannot name a result; use letters and digits")
-    return plain
+    # two keys that differ only in what a file name cannot hold stay two
+    return plain if plain == part else f"{plain}-{hashlib.sha256(part.encode()).hexdigest()[:8]}"
 
 
 def _write_tensors(file: Path, result: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:

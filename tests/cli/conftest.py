@@ -32,3 +32,11 @@ def texts(tmp_path: Path) -> Path:
     file = tmp_path / "texts.txt"
     file.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     return file
+
+
+@pytest.fixture
+def saved(run: Run, tiny: Path, texts: Path, tmp_path: Path) -> Path:
+    """A folder with the tiny BERT quantized by the recipe int8."""
+    folder = tmp_path / "int8"
+    assert run("quantize", tiny, "--recipe", "int8", "--calibration", texts, "-o", folder).exit_code == 0
+    return folder

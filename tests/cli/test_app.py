@@ -38,10 +38,29 @@ def test_without_arguments_help_is_shown(run: Run) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("quantise",), ("sites",), ("sites", "m", "--device", "tpu"), ("sites", "m", "--placement", "all")],
+    [("quantise",), ("sites",), ("quantize", "m", "--device", "tpu"), ("sites", "m", "--placement", "all")],
     ids=["unknown command", "argument missing", "unknown device", "unknown placement"],
 )
 def test_bad_usage_exits_with_2(run: Run, arguments: tuple[str, ...]) -> None:
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Usage" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [(("quantise",), "'quantize'"), (("sites", "m", "--weight"), "--weights")],
+    ids=["command", "option"],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(
+    run: Run, arguments: tuple[str, ...], nearest: str
+) -> None:
+    assert nearest in run(*arguments).stderr
+
+
+@pytest.mark.parametrize("command", ["recipes", "sites", "export", "bench"])
+@pytest.mark.parametrize("option", ["--seed", "--device"])
+def test_an_option_that_would_be_ignored_is_refused(run: Run, command: str, option: str) -> None:
+    result = run(command, "m", option, "0")
+    assert result.exit_code == 2
+    assert f"No such option: {option}" in result.stderr

@@ -25,7 +25,7 @@ def test_a_row_has_fidelity_size_and_bits(run: Run, tiny: Path, texts: Path) -> 
     found = rows(run, tiny, "--recipes", RECIPES, "--calibration", texts)
     assert list(found) == ["fp32", "w8a8", "w8a8-peg3", "w4a32"]
     peg = found["w8a8-peg3"]
-    assert 0.9 < peg["cosine_worst"] <= peg["cosine_mean"] <= 1
+    assert 0.9 < peg["cosine"]["worst"] <= peg["cosine"]["mean"] <= 1
     assert peg["bytes"] < found["fp32"]["bytes"] and found["w4a32"]["bytes"] < peg["bytes"]
     assert peg["extra_parameters"] == 2 * (32 + 2 * 3 * 3)
     assert peg["activation_bits"] == {"8": 29} and found["w4a32"]["activation_bits"] == {"float": 29}

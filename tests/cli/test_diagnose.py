@@ -40,7 +40,7 @@ def test_the_same_command_continues(run: Run, tiny: Path, texts: Path, tmp_path:
     assert first["sensitivity"] == second["sensitivity"]
     other = run("diagnose", tiny, "--texts", texts, "-o", tmp_path / "out", "--limit", "2")
     assert other.exit_code == 2
-    assert "holds the diagnosis of another model, other texts or other settings" in other.stderr
+    assert "holds a diagnosis with another texts" in other.stderr and "use --force" in other.stderr
 
 
 def test_panels_for_the_tasks_in_a_folder(run: Run, tiny: Path, texts: Path, tmp_path: Path) -> None:
@@ -95,18 +95,24 @@ def test_bad_input_is_one_sentence(
     assert "Traceback" not in result.output
 
 
-def test_an_interrupted_run_says_how_to_continue(
+def test_an_interrupted_run_says_how_to_resume(
     run: Run, tiny: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("octavo.diagnosis.run.analyse", interrupt)
+    monkeypatch.setattr("octavo.diagnosis.chapters.sensitivity.analyse", interrupt)
     result = run("diagnose", tiny, "--texts", texts, "-o", tmp_path / "out")
     assert result.exit_code == 130
-    assert "the same command continues there" in result.stderr
+    assert "the same command resumes there" in result.stderr
     monkeypatch.undo()
     assert (
         run("diagnose", tiny, "--texts", texts, "-o", tmp_path / "out", "--sensitivity", "last").exit_code
         == 0
     )
+
+
+def test_an_unknown_task_is_refused_before_loading(run: Run, texts: Path) -> None:
+    result = run("diagnose", "no-such-model", "--texts", texts, "--task", "glue/rtee")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "did you mean 'glue/rte'" in result.stderr

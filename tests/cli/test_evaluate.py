@@ -36,8 +36,8 @@ def test_a_model_equals_itself(run: Run, tiny: Path, texts: Path) -> None:
 def test_fidelity_as_json(run: Run, tiny: Path, texts: Path) -> None:
     document = json.loads(run("evaluate", tiny, "--against", tiny, "--texts", texts, "--json").stdout)
     assert document["task"] == "fidelity"
-    assert document["fidelity"]["cosine_mean"] == pytest.approx(1)
-    assert document["fidelity"]["sqnr_db"]["embedding"] is None  # infinite, which JSON has not
+    assert document["fidelity"]["cosine"]["mean"] == pytest.approx(1)
+    assert document["fidelity"]["sqnr"]["embedding"] is None  # infinite, which JSON has not
     assert document["versions"]["torch"]
 
 
@@ -61,9 +61,17 @@ def test_a_task_has_a_score(run: Run, classifier: Path, rte: Path) -> None:
         (("--against", "x"), "--against MODEL and --texts FILE"),
         (("--task", "glue/rte", "--against", "x"), "either --task, or --against and --texts"),
         (("--split", "dev"), "belong to a task"),
+        (("--max-length", "9"), "belong to a task"),
         (("--task", "glue/rtee"), "did you mean 'glue/rte'"),
     ],
-    ids=["nothing to do", "no texts", "task and reference", "split without task", "unknown task"],
+    ids=[
+        "nothing to do",
+        "no texts",
+        "task and reference",
+        "split without task",
+        "length without task",
+        "unknown task",
+    ],
 )
 def test_bad_options_are_refused_before_loading(run: Run, arguments: tuple[str, ...], expected: str) -> None:
     result = run("evaluate", "no-such-model", *arguments)

@@ -8,13 +8,6 @@ import pytest
 from tests.cli.conftest import Run
 
 
-@pytest.fixture
-def saved(run: Run, tiny: Path, texts: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "int8"
-    assert run("quantize", tiny, "--recipe", "int8", "--calibration", texts, "-o", folder).exit_code == 0
-    return folder
-
-
 def test_export_writes_checks_and_reports(run: Run, saved: Path, tmp_path: Path) -> None:
     done = run("export", saved, "-o", tmp_path / "model.onnx", "--json")
     assert done.exit_code == 0, done.output
@@ -41,19 +34,7 @@ def test_an_existing_file_needs_force(run: Run, saved: Path, tmp_path: Path) -> 
     assert run("export", saved, "-o", tmp_path / "model.onnx", "--force", "--no-check").exit_code == 0
 
 
-def test_bench_shows_a_table_and_writes_a_plot(
-    run: Run, tiny: Path, saved: Path, texts: Path, tmp_path: Path
-) -> None:
-    assert run("export", saved, "-o", tmp_path / "model.onnx", "--no-check").exit_code == 0
-    options = ["--batches", "1", "--lengths", "4,8", "--seconds", "0", "--no-memory", "--threads", "1"]
-    out = ["--texts", texts, "-o", tmp_path / "bench"]
-    done = run("bench", tiny, saved, tmp_path / "model.onnx", *options, *out)
-    assert done.exit_code == 0, done.output
-    assert "ms 1 x 8" in done.stdout and "simulated" in done.stdout and "integer" in done.stdout
-    assert (tmp_path / "bench" / "bench.svg").read_text().startswith("<svg")
-    assert len(json.loads((tmp_path / "bench" / "bench.json").read_text())["rows"]) == 3
-
-
-def test_bench_refuses_lengths_that_are_no_numbers(run: Run, tiny: Path) -> None:
-    done = run("bench", tiny, "--lengths", "short")
-    assert done.exit_code == 2 and "--lengths must be numbers with commas between them" in done.stderr
+@pytest.mark.parametrize("option", [("--runtime", "openvino"), ("--opset", "17"), ("--no-check",)], ids=str)
+def test_encodings_refuse_options_of_onnx(run: Run, tiny: Path, tmp_path: Path, option: tuple[str]) -> None:
+    done = run("export", tiny, "--to", "encodings", "-o", tmp_path / "encodings.json", *option)
+    assert done.exit_code == 2 and "--to encodings does not read" in done.stderr

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 import pytest
 
+from octavo.versions import __version__
 from tests.cli.conftest import Run
 from tests.experiments.conftest import write_mrpc
 
@@ -27,10 +30,10 @@ def test_reproduce_then_tables(run: Run, arguments: tuple[object, ...], tmp_path
     part = ("--row", "w8a32", "--only-seed", "0")
     result = run("reproduce", "initial", *arguments, *part)
     assert result.exit_code == 0, result.output
-    assert "6 of 6 cells are done" in result.stdout and "mrpc/w8a32/seed-0.json" in result.stdout
+    assert "2 of 2 cells are done" in result.stdout and "mrpc/w8a32/seed-0.json" in result.stdout
     assert "no files of cola" in result.stderr
     result = run("reproduce", "initial", *arguments, *part)
-    assert "6 cells, 0 to run" in result.stdout
+    assert "2 cells, 0 to run" in result.stdout
     result = run("tables", tmp_path / "results", "-o", tmp_path / "out.md")
     assert result.exit_code == 0, result.output
     assert "| W8A32 |" in (tmp_path / "out.md").read_text(encoding="utf-8")
@@ -39,12 +42,74 @@ def test_reproduce_then_tables(run: Run, arguments: tuple[object, ...], tmp_path
     assert {score["row"] for score in document["scores"]} == {"fp32", "w8a32"}
 
 
-def test_a_dry_run_only_counts(run: Run, arguments: tuple[object, ...], tmp_path: Path) -> None:
+def test_a_dry_run_only_lists(run: Run, arguments: tuple[object, ...], tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     result = run("reproduce", "main", *arguments, "--dry-run", "--json")
     document = json.loads(result.stdout)
     assert document["cells"] == len(document["missing"]) > 20
+    assert [each["cell"] for each in document["plan"]] == document["missing"]
     assert sorted(tmp_path.iterdir()) == before
+    result = run("reproduce", "main", *arguments, "--dry-run")
+    lines = result.stdout.splitlines()
+    assert "mrpc/fp32/lr0.001-bs16-e1-seed-0.json, 230 steps" in lines
+    assert "mrpc/w8a8/seed-4.json" in lines
+    assert "is not known before one of their kind has run in this folder" in result.stdout
+
+
+def test_a_dry_run_tells_the_time_of_what_is_like_what_was_done(run: Run) -> None:
+    kept = Path(__file__).parents[2] / "results" / "minilm"
+    arguments = ("--model", "demo:minilm", "-o", kept, "--dry-run")
+    result = run("reproduce", "overview", *arguments, "--task", "mrpc", "--task", "rte", "--row", "w8a8")
+    assert result.exit_code == 0, result.output
+    assert "20 cells, 10 to run" in result.stdout
+    seconds = re.findall(r"rte/w8a8/seed-0\.json, about [0-9.]+ s", result.stdout)
+    assert len(seconds) == 1 and "one after another" in result.stdout
+
+
+def test_one_seed_is_planned_with_its_own_start(run: Run, arguments: tuple[object, ...]) -> None:
+    def planned(*extra: object) -> list[str]:
+        result = run("reproduce", "initial", *arguments, *extra, "--dry-run", "--json")
+        assert result.exit_code == 0, result.output
+        return [str(each["cell"]) for each in json.loads(result.stdout)["plan"]]
+
+    float_cell = "mrpc/fp32/lr0.001-bs16-e1-seed-{}.json"
+    one = ("--row", "w8a32", "--only-seed", "3")
+    assert planned(*one) == [float_cell.format(3), "mrpc/w8a32/seed-3.json"]
+    assert planned(*one, "--start-seed", "1") == [float_cell.format(1), "mrpc/w8a32/seed-3.json"]
+    assert planned("--row", "fp32", "--only-seed", "3") == [float_cell.format(3)]
+    both = ("--row", "fp32", "--row", "w8a32", "--start-seed", "1", "--only-seed", "0")
+    expected = [float_cell.format(1), float_cell.format(0), "mrpc/w8a32/seed-0.json"]
+    assert planned(*both) == expected
+
+
+def test_one_seed_starts_from_what_the_folder_has_chosen(
+    run: Run, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    start = "mrpc/fp32/lr0.001-bs16-e1-seed-2.json"
+    (tmp_path / "results" / "mrpc").mkdir(parents=True)
+    about = {"octavo": 1, "version": __version__, "model": str(arguments[1]), "settings": "fast"}
+    (tmp_path / "results" / "grid.json").write_text(json.dumps(about), encoding="utf-8")
+    file = tmp_path / "results" / "mrpc" / "start.json"
+    file.write_text(json.dumps({"cell": start}), encoding="utf-8")
+    one = ("--row", "w8a32", "--only-seed", "0", "--dry-run", "--json")
+    result = run("reproduce", "initial", *arguments, *one)
+    assert [each["cell"] for each in json.loads(result.stdout)["plan"]] == [start, "mrpc/w8a32/seed-0.json"]
+    result = run("reproduce", "initial", *arguments, *one, "--start-seed", "1")
+    assert result.exit_code == 2 and "starts mrpc from mrpc/fp32" in result.stderr
+
+
+def test_the_time_to_stop_holds_within_a_cell(
+    run: Run, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    endless = SETTINGS.replace("epochs: 1", "epochs: 100000")
+    (tmp_path / "fast.yaml").write_text(endless, encoding="utf-8")
+    began = time.monotonic()
+    result = run("reproduce", "initial", *arguments, "--row", "fp32", "--stop-after", "2")
+    assert result.exit_code == 0, result.output
+    assert time.monotonic() - began < 60
+    assert "0 of 5 cells are done" in result.stdout
+    running = list((tmp_path / "results" / ".work" / "running").iterdir())
+    assert len(running) == 1 and (running[0] / "checkpoint.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
@@ -67,7 +132,16 @@ def test_results_of_another_model_are_refused(
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "grid.json").write_text('{"octavo": 1, "model": "other"}', encoding="utf-8")
     result = run("reproduce", "initial", *arguments)
-    assert result.exit_code == 2 and "holds results with another version, model" in result.stderr
+    assert result.exit_code == 2 and "holds results with another model, settings, version" in result.stderr
+
+
+def test_tables_of_a_folder_without_results_say_so(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "grid.json").write_text('{"octavo": 1, "model": "m"}', encoding="utf-8")
+    for extra in ((), ("-o", tmp_path / "out.md")):
+        result = run("tables", tmp_path, *extra)
+        assert result.exit_code == 0, result.output
+        assert f"{tmp_path} has no results yet; octavo reproduce adds to them" in result.stdout
+    assert not (tmp_path / "out.md").exists()
 
 
 def test_a_folder_without_results(run: Run, tmp_path: Path) -> None:

@@ -40,3 +40,24 @@ def test_a_saved_model_shows_bits(run: Run, tiny: Path, tmp_path: Path) -> None:
     assert bits["embeddings.token.weight"] == 4
     assert bits["layers.0.query.weight"] == 8
     assert bits["layers.0.query"] is None
+    assert {site["granularity"] for site in document["weight_sites"]} == {"per-tensor"}
+
+
+def test_a_saved_model_shows_granularity_and_groups(
+    run: Run, tiny: Path, texts: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    arguments = ("--recipe", "w8a8-peg3", "--calibration", texts, "-o", folder)
+    assert run("quantize", tiny, *arguments).exit_code == 0
+    shown = {line.split()[1]: line for line in run("sites", folder).stdout.splitlines() if "layers." in line}
+    assert "per-group, permuted" in shown["layers.0.ffn_output"]
+    assert shown["layers.0.ffn_output"].split()[-2] == "3" and "per-tensor" in shown["layers.0.query"]
+    sites = {
+        site["name"]: site for site in json.loads(run("sites", folder, "--json").stdout)["activation_sites"]
+    }
+    how = {key: sites["layers.0.ffn_output"][key] for key in ("bits", "granularity", "groups", "permuted")}
+    assert how == {"bits": 8, "granularity": "per-group", "groups": 3, "permuted": True}
+
+
+def test_a_float_model_shows_no_quantization(run: Run, tiny: Path) -> None:
+    assert "granularity" not in run("sites", tiny).stdout

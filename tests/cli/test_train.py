@@ -47,6 +47,19 @@ def test_finetune_then_qat_then_evaluate(run: Run, tiny: Path, glue: Path, tmp_p
     assert not list(tmp_path.glob(".*checkpoint"))
 
 
+def test_a_model_is_scored_with_the_length_it_was_trained_with(
+    run: Run, tiny: Path, glue: Path, tmp_path: Path
+) -> None:
+    output, score = tmp_path / "float", ("--task", "glue/mrpc", "--data", glue, "--json", "--device", "cpu")
+    short = ("finetune", tiny, "-o", output, *score[:-2], "--max-length", "6", *FAST)
+    result = run(*short)
+    assert result.exit_code == 0, result.output
+    trained = json.loads(result.stdout)
+    scored = json.loads(run("evaluate", output, *score).stdout)
+    assert scored["max_length"] == 6 and scored["metrics"] == pytest.approx(trained["metrics"])
+    assert json.loads(run("evaluate", output, *score, "--max-length", "32").stdout)["max_length"] == 32
+
+
 def sentence(run: Run, *arguments: object) -> str:
     result = run(*arguments)
     assert result.exit_code == 2, result.output

@@ -2,12 +2,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from octavo.diagnosis import Diagnosis, diagnose
+from octavo.diagnosis.chapter import Study
+from octavo.diagnosis.chosen_text import choose_text
+from octavo.diagnosis.token_kinds import TokenKinds
 from octavo.graph import Encoder
+from octavo.ledger import Ledger
 from octavo.methods import load
 
 TEXTS = [
@@ -20,6 +25,20 @@ TEXTS = [
 ]
 PLANTED = 7
 """The dimension that is made an outlier in the second layer's FFN output."""
+
+
+def study_of(encoder: Encoder, texts: list[str], ledger: Ledger | None = None, **options: Any) -> Study:
+    """What chapters share, as `diagnose` would make it."""
+    kinds = TokenKinds(encoder)
+    return Study(
+        encoder=encoder,
+        texts=texts,
+        measured=texts,
+        kinds=kinds,
+        chosen=choose_text(encoder, texts, kinds),
+        ledger=ledger or Ledger(None, {}),
+        **options,
+    )
 
 
 @pytest.fixture(scope="session")

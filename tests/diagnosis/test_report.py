@@ -3,16 +3,19 @@ from __future__ import annotations
 import json
 import re
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
 
 from octavo.diagnosis import Diagnosis, diagnose
-from octavo.diagnosis.payload import MAP_ROLES, bytes_of, halves, payload
-from octavo.diagnosis.statistics import Channels, SiteStatistics
-from octavo.diagnosis.text_view import TextView, _limit
-from octavo.drawing import Drawing, ticks
+from octavo.diagnosis.chapters.attention import Attention, Head, attention_data
+from octavo.diagnosis.chapters.dimensions import MAP_ROLES, Channels, maps
+from octavo.diagnosis.chapters.ranking import Ranking, SiteStatistics
+from octavo.diagnosis.chapters.tokens import token_data
+from octavo.diagnosis.chosen_text import ChosenText, token_limit
+from octavo.diagnosis.markup import packed_bytes, packed_halves, script_data
 from octavo.graph import Encoder, Site
 
 
@@ -26,8 +29,8 @@ def test_files_of_a_report(diagnosed: Diagnosis) -> None:
     assert diagnosed.report is not None
     folder = diagnosed.report.parent
     assert sorted(path.name for path in folder.iterdir()) == [
+        ".progress",
         "figures",
-        "progress.json",
         "report.html",
         "report.json",
     ]
@@ -81,10 +84,10 @@ def test_half_floats_and_bytes_round_trip() -> None:
     import numpy as np
 
     values = torch.tensor([0.0, 1.0, -194.875, 1e-6, 1e9])
-    found = np.frombuffer(base64.b64decode(halves(values)), dtype="<f2")
+    found = np.frombuffer(base64.b64decode(packed_halves(values)), dtype="<f2")
     assert found[:3].tolist() == [0.0, 1.0, -194.875]
     assert found[4] == 65504
-    assert list(base64.b64decode(bytes_of(torch.tensor([0.0, 0.5, 1.0])))) == [0, 128, 255]
+    assert list(base64.b64decode(packed_bytes(torch.tensor([0.0, 0.5, 1.0])))) == [0, 128, 255]
 
 
 def test_twelve_layers_of_bert_base_stay_below_five_megabytes() -> None:
@@ -95,39 +98,32 @@ def test_twelve_layers_of_bert_base_stay_below_five_megabytes() -> None:
         Site(name=f"layers.{n}.{role}", role=role, kind="activation", shape=shape, targets=("x",))
         for n in layers for role in roles
     ]  # fmt: skip
-    fake = cast(Any, type("Fake", (), {}))
-    encoder, collected = fake(), fake()
-    encoder.activation_sites = sites
-    tokens = _limit(encoder)
+    encoder = cast(Any, SimpleNamespace(activation_sites=sites))
+    tokens = token_limit(encoder)
     assert tokens >= 32
     channel = Channels(torch.randn(width), torch.randn(width), torch.ones(width))
     numbers = dict.fromkeys(
         ("minimum", "maximum", "mean", "std", "kurtosis", "beyond", "sqnr_db", "typical_sqnr_db"), 1.0
     )
-    collected.texts = 10
-    collected.channels = {site.name: channel for site in sites}
-    collected.statistics = {
-        s.name: SiteStatistics(name=s.name, role=s.role, shape=shape, **numbers) for s in sites
+    ranking = Ranking(
+        sites=tuple(SiteStatistics(name=s.name, role=s.role, shape=shape, **numbers) for s in sites)
+    )
+    text = ChosenText(index=0, tokens=["token"] * tokens, kinds=["word"] * tokens, batch={}, cut=False)
+    roles = ("ffn_input", "ffn_output")
+    values = {f"layers.{n}.{role}": torch.randn(tokens, width) for n in layers for role in roles}
+    split = {n: torch.randn(heads, tokens, width // heads) for n in layers}
+    head = Head(layer=0, head=0, shares={"separator": 0.5, "class": 0.1}, no_op=True)
+    attention = Attention(
+        heads=(head,),
+        patterns={n: torch.rand(heads, tokens, tokens) for n in layers},
+        queries=split,
+        keys=split,
+    )
+    names = [(site.name, site.role) for site in sites]
+    document = {
+        "maps": maps(names, {site.name: channel for site in sites}, 10),
+        "tokens": token_data(text, values, ranking),
+        "attention": attention_data(attention),
     }
-    collected.heads = []
-    view = TextView(place=0, tokens=["token"] * tokens, kinds=["word"] * tokens, cut=False)
-    for n in layers:
-        for role in ("ffn_input", "ffn_output"):
-            view.values[f"layers.{n}.{role}"] = torch.randn(tokens, width)
-        view.patterns[n] = torch.rand(heads, tokens, tokens)
-        view.queries[n] = view.keys[n] = torch.randn(heads, tokens, width // heads)
-    assert len(payload(collected, view, "")) < 4_500_000
-
-
-def test_ticks_are_round_and_never_minus_zero() -> None:
-    assert ticks(-3.7, 194.9, 5) == [0, 50, 100, 150]
-    assert [f"{tick:g}" for tick in ticks(-0.4, 1.0, 4)] == ["0", "0.5", "1"]
-    assert ticks(2, 2, 5) == [2]
-
-
-def test_text_in_figures_is_escaped() -> None:
-    drawing = Drawing(10, 10, 'a "title" <b>')
-    drawing.text(1, 1, "<&>")
-    drawing.rect(0, 0, 1, 1, "bar", tip="<i>")
-    assert "<&>" not in drawing.inline() and "<i>" not in drawing.inline() and "<b>" not in drawing.inline()
-    ET.fromstring(drawing.inline())
+    assert len(document["maps"]) == len(MAP_ROLES)
+    assert 2_000_000 < len(script_data(document)) < 4_500_000

@@ -1,18 +1,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import octavo
-from octavo.diagnosis import Diagnosis, diagnose
+from octavo.diagnosis import Diagnosis, Finding, diagnose
+from octavo.diagnosis.chapter import Chapter, Observers
+from octavo.diagnosis.chapters import CHAPTERS
+from octavo.diagnosis.markup import figure, section
+from octavo.diagnosis.watch import Shown
+from octavo.drawing import Drawing
 from octavo.errors import DataError, ModelError, OutputError
 from octavo.graph import Encoder
 from octavo.graph.capture.source import make_encoder
 from octavo.methods import quantize
+from octavo.progress import Progress
 from octavo.spec.presets import recipe
 from tests.diagnosis.conftest import PLANTED
 
@@ -61,16 +69,27 @@ def test_stages_are_opened_in_order(plain: Encoder, texts: list[str]) -> None:
 
 
 def test_a_second_run_measures_nothing_again(
-    planted: Encoder, texts: list[str], diagnosed: Diagnosis, monkeypatch: pytest.MonkeyPatch
+    planted: Encoder,
+    texts: list[str],
+    diagnosed: Diagnosis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("measured again")
 
     assert diagnosed.report is not None
-    monkeypatch.setattr("octavo.diagnosis.quality.Reference.measure", never)
-    again = diagnose(planted, texts, output=diagnosed.report.parent, sensitivity=("roles", "sites"))
+    monkeypatch.setattr("octavo.diagnosis.chapter.Study.measure", never)
+    monkeypatch.setattr("octavo.diagnosis.chapter.Study.quantize", never)
+    monkeypatch.setattr("octavo.diagnosis.run.watch_texts", never)
+    # a copy: other tests look at the report of the first run
+    copy = shutil.copytree(diagnosed.report.parent, tmp_path / "copy")
+    again = diagnose(planted, texts, output=copy, sensitivity=("roles", "sites"))
     assert again.sensitivity is not None and diagnosed.sensitivity is not None
     assert again.sensitivity.of("roles") == diagnosed.sensitivity.of("roles")
+    kept = ("sites", "outliers", "recurrences", "token_roles", "token_sites", "heads", "trials", "findings")
+    for part in kept:
+        assert getattr(again, part) == getattr(diagnosed, part), part
 
 
 def test_a_score_is_reported_beside_fidelity(plain: Encoder, texts: list[str]) -> None:
@@ -113,7 +132,7 @@ def test_an_unwritable_folder_is_refused_before_the_work(
     plain: Encoder, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "octavo.diagnosis.run.collect", lambda *_, **__: pytest.fail("worked before it looked")
+        "octavo.diagnosis.run.watch_texts", lambda *_, **__: pytest.fail("worked before it looked")
     )
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match="is a file"):
@@ -143,3 +162,105 @@ def test_several_ffns_a_layer_and_channels_before_tokens(
     assert sum(counted.values()) == sum(
         batch["input_ids"].numel() for _, batch in encoder.batches(texts, 8, pad=False)
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Largest:
+    site: str
+    value: float
+
+
+class LargestChapter(Chapter[Largest]):
+    """All that a new chapter is: a class in a file of its own, and a line in the table."""
+
+    name, title, record = "largest", "Largest value", Largest
+
+    def observers(self) -> Observers:
+        self._seen: dict[str, float] = {}
+        return Observers(first=self._see)
+
+    def _see(self, shown: Shown) -> None:
+        largest = float(shown.x.abs().max())
+        self._seen[shown.site.name] = max(largest, self._seen.get(shown.site.name, 0.0))
+
+    def conclude(self, progress: Progress) -> Largest:
+        site = max(self._seen, key=lambda name: self._seen[name])
+        return Largest(site=site, value=self._seen[site])
+
+    def findings(self) -> list[Finding]:
+        return [
+            Finding(level="note", title=f"The largest value is at {self.result.site}", text="Look there.")
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"largest": {"site": self.result.site, "value": self.result.value}}
+
+    def figures(self) -> dict[str, Drawing]:
+        drawing = Drawing(100, 20, "Largest value")
+        drawing.text(0, 10, self.result.site)
+        return {"largest": drawing}
+
+    def section(self, figures: Mapping[str, Drawing]) -> str:
+        return section("largest", "Largest value", "One number.", figure(figures["largest"], "A caption."))
+
+
+def test_a_chapter_is_one_class_and_a_line_in_the_table(
+    planted: Encoder, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.diagnosis.run.CHAPTERS", (*CHAPTERS, LargestChapter))
+    found = diagnose(planted, texts, output=tmp_path / "out", sensitivity=())
+    assert found.results["largest"].site == "layers.1.ffn_residual"
+    assert found.findings[-1].title == "The largest value is at layers.1.ffn_residual"
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert '<a href="#largest">Largest value</a>' in page and '<section id="largest"' in page
+    assert (tmp_path / "out" / "figures" / "largest.svg").is_file()
+    written = json.loads((tmp_path / "out" / "report.json").read_text(encoding="utf-8"))
+    assert written["largest"]["site"] == "layers.1.ffn_residual"
+    monkeypatch.setattr("octavo.diagnosis.run.watch_texts", None)
+    again = diagnose(planted, texts, output=tmp_path / "out", sensitivity=())
+    assert again.results["largest"] == found.results["largest"]
+
+
+def test_chapters_have_names_and_titles_of_their_own() -> None:
+    assert len({chapter.name for chapter in CHAPTERS}) == len({chapter.title for chapter in CHAPTERS}) == 7
+
+
+def test_a_folder_of_other_files_is_refused_unless_forced(
+    plain: Encoder, texts: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.tex").write_text("x", encoding="utf-8")
+    with pytest.raises(OutputError, match="holds other files"):
+        diagnose(plain, texts, output=tmp_path, sensitivity=())
+    diagnose(plain, texts, output=tmp_path, sensitivity=(), force=True)
+    assert (tmp_path / "thesis.tex").is_file() and (tmp_path / "report.html").is_file()
+
+
+def test_other_weights_are_another_diagnosis(
+    plain: Encoder, planted: Encoder, texts: list[str], tmp_path: Path
+) -> None:
+    diagnose(plain, texts, output=tmp_path / "out", sensitivity=())
+    other = Encoder(**planted.parts() | {"name": plain.name})
+    with pytest.raises(OutputError, match="holds a diagnosis with another weights"):
+        diagnose(other, texts, output=tmp_path / "out", sensitivity=())
+    forced = diagnose(other, texts, output=tmp_path / "out", sensitivity=(), force=True)
+    assert forced.outliers
+
+
+def test_a_damaged_measurement_is_made_again(plain: Encoder, texts: list[str], tmp_path: Path) -> None:
+    first = diagnose(plain, texts, output=tmp_path / "out", sensitivity=())
+    kept = tmp_path / "out" / ".progress"
+    (kept / "dimensions.safetensors").write_bytes(b"cut")
+    (kept / "trial" / "w8a8.json").write_text("{", encoding="utf-8")
+    again = diagnose(plain, texts, output=tmp_path / "out", sensitivity=())
+    assert (again.outliers, again.trials, again.findings) == (first.outliers, first.trials, first.findings)
+
+
+def test_another_chosen_text_is_watched_anew(plain: Encoder, texts: list[str], tmp_path: Path) -> None:
+    pages = []
+    for number in (1, 2, 1):
+        found = diagnose(plain, texts, output=tmp_path / "out", sensitivity=(), sequence=number)
+        assert found.sequence == number and found.report is not None
+        pages.append(found.report.read_text(encoding="utf-8"))
+    assert "Text 1 inside the model" in pages[0] and "Text 2 inside the model" in pages[1]
+    tokens = [json.loads(page.split('id="data">')[1].split("</script>")[0])["tokens"] for page in pages]
+    assert tokens[0] == tokens[2] != tokens[1]

@@ -1,40 +1,33 @@
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
-from octavo.diagnosis.watch import Batch, Places, Watcher, layer_of
-from octavo.graph import Encoder, Site
-
-
-class Keeper:
-    def __init__(self) -> None:
-        self.seen: dict[str, Tensor] = {}
-
-    def see(self, site: Site, x: Tensor, batch: Batch, places: Places) -> None:
-        self.seen[site.name] = x.clone()
+from octavo.diagnosis.watch import Shown, Watch
+from octavo.graph import Encoder
 
 
 def test_every_site_is_seen_once_and_the_last_is_the_output(plain: Encoder, texts: list[str]) -> None:
     _, batch = next(iter(plain.batches(texts[:1], 1)))
-    keeper = Keeper()
-    Watcher(plain).show(batch, [0], [keeper])
-    assert list(keeper.seen) == [site.name for site in plain.activation_sites]
-    assert torch.equal(keeper.seen["layers.1.layer_output"], plain(batch)["last_hidden_state"])
+    seen: list[tuple[str, Tensor]] = []
+    Watch(plain).run(batch, [0], [lambda shown: seen.append((shown.site.name, shown.x.clone()))])
+    assert [name for name, _ in seen] == [site.name for site in plain.activation_sites]
+    assert torch.equal(dict(seen)["layers.1.layer_output"], plain(batch)["last_hidden_state"])
 
 
 def test_an_observers_error_arrives_as_it_is(plain: Encoder, texts: list[str]) -> None:
-    class Angry:
-        def see(self, site: Site, x: Tensor, batch: Batch, places: Places) -> None:
-            raise ValueError("as it is")
+    def angry(shown: Shown) -> None:
+        raise ValueError("as it is")
 
     _, batch = next(iter(plain.batches(texts[:1], 1)))
-    try:
-        Watcher(plain).show(batch, [0], [Angry()])
-    except ValueError as error:
-        assert str(error) == "as it is"
+    with pytest.raises(ValueError, match=r"^as it is$"):
+        Watch(plain).run(batch, [0], [angry])
 
 
-def test_layers_of_names() -> None:
-    assert layer_of("layers.11.ffns.2.ffn_output") == 11
-    assert layer_of("embeddings.norm") is None
+def test_nothing_is_watched_after_the_run(plain: Encoder, texts: list[str]) -> None:
+    _, batch = next(iter(plain.batches(texts[:1], 1)))
+    watch, seen = Watch(plain), []
+    watch.run(batch, [0], [lambda shown: seen.append(shown.site.name)])
+    watch.run(batch, [0], [])
+    assert len(seen) == len(plain.activation_sites)

@@ -8,10 +8,9 @@ import pytest
 
 from octavo.experiments.engine import InProcess, Workers
 from octavo.experiments.grid import GridRun, grid_cells
-from octavo.experiments.laboratory import Place
-from octavo.experiments.reproduce import Selection, plan
+from octavo.experiments.planning import Selection, plan
+from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
-from octavo.experiments.store import Store
 from octavo.experiments.table import load_table
 
 SETTINGS = Settings(
@@ -24,20 +23,22 @@ ROWS = ("fp32", "w8a8", "w8a8-qat")
 
 
 @pytest.fixture
-def place(tiny_glue: Path, tiny_model: str, tmp_path: Path) -> Place:
-    return Place(model=tiny_model, data=str(tiny_glue), output=str(tmp_path / "results"), device="cpu")
+def configuration(tiny_glue: Path, tiny_model: str, tmp_path: Path) -> RunConfiguration:
+    return RunConfiguration(
+        model=tiny_model, data=str(tiny_glue), output=str(tmp_path / "results"), device="cpu"
+    )
 
 
-def small(place: Place):  # type: ignore[no-untyped-def]
-    found = plan([load_table("main")], Selection(rows=ROWS, seeds=(0,)), SETTINGS, place)
+def small(configuration: RunConfiguration):  # type: ignore[no-untyped-def]
+    found = plan([load_table("main")], Selection(rows=ROWS, seeds=(0,)), SETTINGS, configuration)
     return [cell for cell in found if cell.seed == 0]
 
 
-def test_a_grid_in_this_process(place: Place) -> None:
-    cells = small(place)
+def test_a_grid_in_this_process(configuration: RunConfiguration) -> None:
+    cells = small(configuration)
     assert [cell.row for cell in cells] == ["fp32", "w8a8", "w8a8-qat"]
-    assert GridRun(place, cells, InProcess(place)).run() == {}
-    store = Store(Path(place.output))
+    assert GridRun(configuration, cells, InProcess(configuration)).run() == {}
+    store = configuration.results()
     for cell in cells:
         result = store.get(cell)
         assert result is not None
@@ -48,28 +49,36 @@ def test_a_grid_in_this_process(place: Place) -> None:
         assert 0 <= result["score"] <= 100
 
 
-def test_a_cell_that_fails_is_reported(place: Place) -> None:
-    cells = small(place)
-    (Path(place.data or "") / "MRPC" / "dev.tsv").rename(Path(place.data or "") / "MRPC" / "gone.tsv")
+def test_a_cell_that_fails_is_reported(configuration: RunConfiguration) -> None:
+    cells = small(configuration)
+    (Path(configuration.data or "") / "MRPC" / "dev.tsv").rename(
+        Path(configuration.data or "") / "MRPC" / "gone.tsv"
+    )
     try:
-        failed = GridRun(place, cells, InProcess(place)).run()
+        failed = GridRun(configuration, cells, InProcess(configuration)).run()
     finally:
-        (Path(place.data or "") / "MRPC" / "gone.tsv").rename(Path(place.data or "") / "MRPC" / "dev.tsv")
+        (Path(configuration.data or "") / "MRPC" / "gone.tsv").rename(
+            Path(configuration.data or "") / "MRPC" / "dev.tsv"
+        )
     assert "dev.tsv, which does not exist" in failed[cells[0].path]
 
 
 @pytest.mark.slow
-def test_processes_give_the_same_results_and_survive_a_kill(place: Place, tmp_path: Path) -> None:
-    cells = small(place)
-    GridRun(place, cells, InProcess(place)).run()
-    other = Place(model=place.model, data=place.data, output=str(tmp_path / "other"), device="cpu")
+def test_processes_give_the_same_results_and_survive_a_kill(
+    configuration: RunConfiguration, tmp_path: Path
+) -> None:
+    cells = small(configuration)
+    GridRun(configuration, cells, InProcess(configuration)).run()
+    other = RunConfiguration(
+        model=configuration.model, data=configuration.data, output=str(tmp_path / "other"), device="cpu"
+    )
     engine = Workers(other, 2)
     for worker in engine.workers[:1]:
         assert worker.process.pid is not None
         os.kill(worker.process.pid, signal.SIGKILL)
     assert GridRun(other, cells, engine).run() == {}
     for cell in cells:
-        first, second = Store(Path(place.output)).get(cell), Store(Path(other.output)).get(cell)
+        first, second = configuration.results().get(cell), other.results().get(cell)
         assert first is not None and second is not None
         assert first["score"] == second["score"]
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from octavo.errors import OutputError
 from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Outcome
 from octavo.experiments.grid import GridRun, choose_start, cost, float_cells, grid_cells
-from octavo.experiments.laboratory import Place
 from octavo.experiments.render import render_details, render_figure, render_table
+from octavo.experiments.results import read_results
+from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
-from octavo.experiments.store import Store
 from octavo.experiments.summary import summarize
 from octavo.experiments.table import Table, load_table
 
@@ -22,9 +21,9 @@ SETTINGS = Settings(name="test", finetune={"mrpc": {"learning_rate": [1e-4, 2e-4
 class FakeEngine:
     """Scores every cell at once by a rule; the cells in `broken` fail."""
 
-    def __init__(self, place: Place, slots: int = 3, broken: tuple[str, ...] = ()) -> None:
-        self.place, self.slots, self.broken = place, slots, broken
-        self.store = Store(Path(place.output))
+    def __init__(self, configuration: RunConfiguration, slots: int = 3, broken: tuple[str, ...] = ()) -> None:
+        self.configuration, self.slots, self.broken = configuration, slots, broken
+        self.results = configuration.results()
         self.queue: list[tuple[Cell, Cell | None]] = []
         self.done: list[tuple[Cell, Cell | None]] = []
         self.closed = False
@@ -43,10 +42,10 @@ class FakeEngine:
         self.done.append((cell, start))
         score = self.score(cell)
         if cell.method == "finetune":
-            self.place.checkpoint(cell).parent.mkdir(parents=True, exist_ok=True)
-            self.place.checkpoint(cell).write_bytes(b"")
+            self.configuration.parameters_file(cell).parent.mkdir(parents=True, exist_ok=True)
+            self.configuration.parameters_file(cell).write_bytes(b"")
         data = {"train": {"partial": True}, "dev": {"partial": False}}
-        self.store.put(cell, {"score": score, "data": data})
+        self.results.put(cell, {"score": score, "data": data})
         return [(cell, score, None)]
 
     @staticmethod
@@ -59,8 +58,8 @@ class FakeEngine:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(model="m", data=None, output=str(tmp_path / "results"), device="cpu")
+def configuration(tmp_path: Path) -> RunConfiguration:
+    return RunConfiguration(model="m", data=None, output=str(tmp_path / "results"), device="cpu")
 
 
 def main_table() -> Table:
@@ -78,9 +77,11 @@ def test_cells_of_a_table_with_their_seeds() -> None:
     assert len({cell.path for cell in found}) == len(found)
 
 
-def test_quantization_starts_from_the_median_seed_of_the_best_setting(place: Place) -> None:
-    engine = FakeEngine(place)
-    assert GridRun(place, cells(), engine).run() == {}
+def test_quantization_starts_from_the_median_seed_of_the_best_setting(
+    configuration: RunConfiguration,
+) -> None:
+    engine = FakeEngine(configuration)
+    assert GridRun(configuration, cells(), engine).run() == {}
     starts = {start.path for cell, start in engine.done if start is not None}
     assert starts == {"mrpc/fp32/lr0.0002-bs8-e3-seed-2.json"}
     assert engine.closed
@@ -88,42 +89,42 @@ def test_quantization_starts_from_the_median_seed_of_the_best_setting(place: Pla
     assert methods[:10] == ["finetune"] * 10
 
 
-def test_a_rerun_does_only_what_is_missing(place: Place) -> None:
-    GridRun(place, cells(), FakeEngine(place)).run()
+def test_a_rerun_does_only_what_is_missing(configuration: RunConfiguration) -> None:
+    GridRun(configuration, cells(), FakeEngine(configuration)).run()
     removed = next(cell for cell in cells() if cell.row == "w8a8")
-    (Path(place.output) / removed.path).unlink()
-    engine = FakeEngine(place)
-    GridRun(place, cells(), engine).run()
+    (Path(configuration.output) / removed.path).unlink()
+    engine = FakeEngine(configuration)
+    GridRun(configuration, cells(), engine).run()
     assert [cell.path for cell, _ in engine.done] == [removed.path]
 
 
-def test_parameters_that_are_gone_are_made_anew(place: Place) -> None:
-    GridRun(place, cells(), FakeEngine(place)).run()
-    start = choose_start(Store(Path(place.output)), "mrpc", float_cells("mrpc", SETTINGS))
+def test_parameters_that_are_gone_are_made_anew(configuration: RunConfiguration) -> None:
+    GridRun(configuration, cells(), FakeEngine(configuration)).run()
+    start = choose_start(configuration.results(), "mrpc", float_cells("mrpc", SETTINGS))
     assert start is not None
-    place.checkpoint(start).unlink()
+    configuration.parameters_file(start).unlink()
     removed = next(cell for cell in cells() if cell.row == "w8a8")
-    (Path(place.output) / removed.path).write_text("damaged", encoding="utf-8")
-    engine = FakeEngine(place)
-    GridRun(place, cells(), engine).run()
+    (Path(configuration.output) / removed.path).write_text("damaged", encoding="utf-8")
+    engine = FakeEngine(configuration)
+    GridRun(configuration, cells(), engine).run()
     assert [cell.path for cell, _ in engine.done] == [start.path, removed.path]
 
 
-def test_a_failed_cell_costs_only_itself(place: Place) -> None:
-    engine = FakeEngine(place, broken=("w8a8-qat",))
-    failed = GridRun(place, cells(), engine).run()
+def test_a_failed_cell_costs_only_itself(configuration: RunConfiguration) -> None:
+    engine = FakeEngine(configuration, broken=("w8a8-qat",))
+    failed = GridRun(configuration, cells(), engine).run()
     assert len(failed) == 3 and set(failed.values()) == {"it broke"}
     assert len(engine.done) == len(cells()) - 3
 
 
-def test_without_a_start_nothing_is_quantized(place: Place) -> None:
-    failed = GridRun(place, cells(), FakeEngine(place, broken=("fp32",))).run()
+def test_without_a_start_nothing_is_quantized(configuration: RunConfiguration) -> None:
+    failed = GridRun(configuration, cells(), FakeEngine(configuration, broken=("fp32",))).run()
     assert failed["mrpc/w8a8/seed-0.json"] == "there is no fine-tuned model to start from"
 
 
-def test_time_over_leaves_the_rest_for_later(place: Place) -> None:
-    engine = FakeEngine(place)
-    GridRun(place, cells(), engine).run(stop_after=0.0)
+def test_time_over_leaves_the_rest_for_later(configuration: RunConfiguration) -> None:
+    engine = FakeEngine(configuration)
+    GridRun(configuration, cells(), engine).run(stop_after=0.0)
     assert engine.done == [] and engine.closed
 
 
@@ -133,35 +134,19 @@ def test_long_trainings_go_first() -> None:
     assert [cell.method for cell in found].index("quantize") > 10
 
 
-def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
-    store = Store(tmp_path / "results")
-    store.open({"model": "a"})
-    store.open({"model": "a"})
-    with pytest.raises(
-        OutputError, match=r"holds results with another model \(a, now b\); choose another folder"
-    ):
-        store.open({"model": "b"})
-    with pytest.raises(OutputError, match="holds other files"):
-        (tmp_path / "other").mkdir()
-        (tmp_path / "other" / "thesis.txt").write_text("mine", encoding="utf-8")
-        Store(tmp_path / "other").open({"model": "a"})
-    with pytest.raises(OutputError, match="is no results folder"):
-        Store(tmp_path / "other").about()
-
-
-def test_a_result_of_another_recipe_is_not_taken(place: Place) -> None:
-    GridRun(place, cells(), FakeEngine(place)).run()
+def test_a_result_of_another_recipe_is_not_taken(configuration: RunConfiguration) -> None:
+    GridRun(configuration, cells(), FakeEngine(configuration)).run()
     cell = next(cell for cell in cells() if cell.row == "w8a8")
-    file = Path(place.output) / cell.path
+    file = Path(configuration.output) / cell.path
     data = json.loads(file.read_text(encoding="utf-8"))
     data["cell"]["recipe"]["weights"]["bits"] = 4
     file.write_text(json.dumps(data), encoding="utf-8")
-    assert Store(Path(place.output)).get(cell) is None
+    assert configuration.results().get(cell) is None
 
 
-def test_tables_show_ours_beside_the_papers(place: Place) -> None:
-    GridRun(place, cells(), FakeEngine(place)).run()
-    scores = summarize(Store(Path(place.output)).all())
+def test_tables_show_ours_beside_the_papers(configuration: RunConfiguration) -> None:
+    GridRun(configuration, cells(), FakeEngine(configuration)).run()
+    scores = summarize(configuration.results().all())
     text = render_table(main_table(), scores)
     assert "| FP32 | 87.00 (88.36) | 87.00 (88.36) |  |" in text
     assert "| W8A8 PTQ | 79.00 (88.53) | 79.00 (88.53) | -8.00 (+0.17) |" in text
@@ -177,7 +162,7 @@ def test_a_table_without_results_says_so() -> None:
 def test_the_page_of_results_is_what_the_results_say() -> None:
     root = Path(__file__).parents[2]
     page = (root / "docs" / "results.md").read_text(encoding="utf-8")
-    scores = summarize(Store(root / "results" / "minilm").all())
+    scores = summarize(read_results(root / "results" / "minilm").all())
     assert render_table(load_table("overview"), scores) in page
     assert render_details(scores) in page
     figure = (root / "docs" / "results-overview.svg").read_text(encoding="utf-8")

@@ -12,29 +12,28 @@ import pytest
 
 from octavo.errors import MissingExtraError, OctavoError
 from octavo.experiments.grid import GridRun
-from octavo.experiments.laboratory import Place
 from octavo.experiments.ray_engine import OnRay
-from octavo.experiments.store import Store
-from tests.experiments.test_engine import place as place
+from octavo.experiments.runner import RunConfiguration
+from tests.experiments.test_engine import configuration as configuration
 from tests.experiments.test_engine import small
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_a_local_ray_of_two_workers_survives_the_loss_of_one(place: Place) -> None:
+def test_a_local_ray_of_two_workers_survives_the_loss_of_one(configuration: RunConfiguration) -> None:
     ray = pytest.importorskip("ray")
-    cells = small(place)
-    engine = OnRay(place, count=2)
+    cells = small(configuration)
+    engine = OnRay(configuration, count=2)
     victim = ray.get(ray.remote(lambda: os.getpid()).remote())
     threading.Thread(target=lambda: (time.sleep(3), os.kill(victim, signal.SIGKILL)), daemon=True).start()
-    assert GridRun(place, cells, engine).run() == {}
-    assert Store(Path(place.output)).missing(cells) == []
+    assert GridRun(configuration, cells, engine).run() == {}
+    assert configuration.results().missing(cells) == []
 
 
 def test_ray_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'octavo\[ray\]'"):
-        OnRay(Place(model="m", data=None, output=str(tmp_path)))
+        OnRay(RunConfiguration(model="m", data=None, output=str(tmp_path)))
 
 
 def test_a_ray_that_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +44,7 @@ def test_a_ray_that_cannot_be_reached_is_named(tmp_path: Path, monkeypatch: pyte
 
     monkeypatch.setitem(sys.modules, "ray", Unreachable)
     with pytest.raises(OctavoError, match="Ray cannot be reached at ray://nowhere: no cluster there"):
-        OnRay(Place(model="m", data=None, output=str(tmp_path)), address="ray://nowhere")
+        OnRay(RunConfiguration(model="m", data=None, output=str(tmp_path)), address="ray://nowhere")
 
 
 def test_an_address_where_nobody_listens_fails_at_once(
@@ -56,4 +55,4 @@ def test_an_address_where_nobody_listens_fails_at_once(
         taken.bind(("127.0.0.1", 0))  # bound, so that nobody else listens there
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OctavoError, match=f"Ray cannot be reached at {address}"):
-            OnRay(Place(model="m", data=None, output=str(tmp_path)), address=address)
+            OnRay(RunConfiguration(model="m", data=None, output=str(tmp_path)), address=address)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from octavo.errors import SpecError
+from octavo.experiments.paper import FINETUNING, QAT_4_BITS
 from octavo.experiments.settings import load_settings, settings_for
-from octavo.experiments.table import Row, load_table, parse_table, table_names
-from octavo.methods.training.hyperparameters import FINETUNING, QAT_4_BITS
+from octavo.experiments.table import TableRow, load_table, parse_table, table_names
 from octavo.spec import Mse
 from octavo.spec.presets import recipe
 
@@ -49,7 +49,7 @@ def test_rows_shared_by_tables_are_the_same_experiment() -> None:
 
 
 def test_a_row_changes_its_recipe() -> None:
-    row = Row(
+    row = TableRow(
         name="r",
         title="R",
         method="quantize",

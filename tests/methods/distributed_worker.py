@@ -7,11 +7,11 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from octavo.experiments.launch import accelerator_for
 from octavo.methods.training.finetuning import finetune
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import tokenize_labelled
-from octavo.methods.training.loop import Running
+from octavo.methods.training.launch import accelerator_for
+from octavo.methods.training.loop import RunOptions
 from tests.methods import tiny
 
 
@@ -23,7 +23,7 @@ def main(model: str, output: str) -> None:
     hyper = Hyperparameters(
         learning_rate=1e-3, batch_size=8, epochs=2, hidden_dropout=0.0, attention_dropout=0.0, keep="last"
     )
-    finetune(encoder, data, hyper, running=Running(accelerator=accelerator))
+    finetune(encoder, data, hyper, options=RunOptions(accelerator=accelerator))
     rank = 0 if accelerator is None else accelerator.process_index
     parameters = {name: value.detach().contiguous() for name, value in encoder.graph.named_parameters()}
     save_file(parameters, Path(output) / f"rank-{rank}.safetensors")

@@ -35,11 +35,12 @@ class FakeEncoder:
         self.config = SimpleNamespace(vocab_size=vocab_size, num_labels=num_labels, label2id=label2id)
         self.sizes: list[int] = []
         self.texts: list[Text] = []
+        self.max_length: int | None = None
 
     def batches(
-        self, texts: Sequence[Text], batch_size: int = 32
+        self, texts: Sequence[Text], batch_size: int = 32, max_length: int | None = None
     ) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        self.texts = list(texts)
+        self.texts, self.max_length = list(texts), max_length
         order = sorted(range(len(texts)), key=lambda index: -len(str(texts[index])))
         for start in range(0, len(order), batch_size):
             indices = order[start : start + batch_size]

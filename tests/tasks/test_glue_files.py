@@ -9,7 +9,7 @@ import pytest
 
 from octavo.errors import DataError, OctavoWarning
 from octavo.tasks.glue import GLUE
-from octavo.tasks.glue_files import read_glue
+from octavo.tasks.glue_files import glue_samples, read_glue
 
 NLI = "index\tsentence1\tsentence2\tlabel\n"
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
@@ -175,3 +175,14 @@ def test_the_real_files_are_read(task: str, split: str | None) -> None:
     assert examples.partial == (len(examples) < examples.full)
     assert examples.skipped == 0 or task == "glue/qqp"
     assert len(set(examples.labels.tolist())) >= GLUE[task].outputs
+
+
+def test_samples_of_the_tasks_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "SST-2").mkdir()
+    (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\na\t1\nb\t0\nc\t1\n", encoding="utf-8")
+    assert glue_samples(tmp_path, 2) == {"SST-2": ("a", "b")}
+
+
+def test_a_folder_without_tasks_has_no_samples(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds none of GLUE's task folders"):
+        glue_samples(tmp_path, 2)

@@ -26,6 +26,6 @@ def test_the_gradient_is_off_only_while_the_model_runs() -> None:
         enabled.append(torch.is_grad_enabled())
         return {"logits": [0.0]}
 
-    for _ in run(FakeEncoder(outputs), ["a", "b"], 1, None):
+    for _ in run(FakeEncoder(outputs), ["a", "b"], 1):
         assert torch.is_grad_enabled()
     assert enabled == [False, False]

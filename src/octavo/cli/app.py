@@ -1,4 +1,4 @@
-"""The application: every command is a file of this package with a function `register(app)`."""
+"""The application: which commands there are, and in which order `octavo --help` lists them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 from octavo.cli import (
     bench,
     compare,
-    demo,
     diagnose,
     evaluate,
     export,
@@ -20,6 +19,8 @@ from octavo.cli import (
     tables,
     train,
 )
+from octavo.cli.command import COMMANDS
+from octavo.cli.demo import command as demo
 from octavo.versions import __version__
 
 _HELP = """Quantize transformer encoders to 8 bits and below.
@@ -30,21 +31,30 @@ Hugging Face or Octavo saved, or `demo:minilm`, a real sentence encoder that nee
 Begin with `octavo demo`, then `octavo COMMAND --help`: every command explains itself with examples.
 """
 
-# In the order of `octavo --help`: a first look, what there is, work, results.
-_COMMANDS = (
+# Imported for what they register: each decorates its functions with `@command`.
+MODULES = (
+    bench,
+    compare,
     demo,
     diagnose,
-    sites,
-    recipes,
-    quantize,
-    compare,
     evaluate,
     export,
-    bench,
-    train,
+    quantize,
+    recipes,
     reproduce,
+    sites,
     tables,
+    train,
 )
+
+PANELS = {
+    "Look": ("demo", "diagnose", "sites", "recipes"),
+    "Quantize": ("quantize", "compare", "evaluate"),
+    "Train on a task": ("finetune", "qat"),
+    "Deploy": ("export", "bench"),
+    "The paper's tables": ("reproduce", "tables"),
+}
+"""The commands in the order of `octavo --help`."""
 
 app = typer.Typer(
     name="octavo",
@@ -74,8 +84,10 @@ def _octavo(
     pass
 
 
-for _command in _COMMANDS:
-    _command.register(app)
+for _panel, _names in PANELS.items():
+    for _name in _names:
+        _command = COMMANDS[_name]
+        app.command(_name, help=_command.help, rich_help_panel=_panel)(_command.run)
 
 
 def main() -> None:

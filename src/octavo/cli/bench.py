@@ -9,17 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.cli.export import Runtime
-from octavo.cli.options import (
-    TEXT_FILE,
-    DebugOption,
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    SeedOption,
-)
-from octavo.cli.session import session
+from octavo.cli.options import TEXT_FILE, ForceOption
 from octavo.errors import DataError
 from octavo.runtime.backends import DEFAULT
 
@@ -40,30 +33,34 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("bench", help=_HELP)(_bench)
-
-
+@command("bench", _HELP)
 def _bench(
+    console: Console,
     models: Annotated[
         list[str],
         typer.Argument(metavar="MODEL...", help="Models and ONNX files; the first is the reference."),
     ],
     runtime: Annotated[
         list[Runtime] | None,
-        typer.Option(help="Where ONNX files run; may be given twice.", show_default=DEFAULT),
+        typer.Option(
+            "--runtime", help="Where ONNX files run; may be given more than once.", show_default=DEFAULT
+        ),
     ] = None,
-    batches: Annotated[str, typer.Option(help="Texts a batch.", metavar="N,N")] = "1,32",
-    lengths: Annotated[str, typer.Option(help="Tokens a text.", metavar="N,N")] = "32,128",
+    batches: Annotated[str, typer.Option("--batches", metavar="N,N", help="Texts per batch.")] = "1,32",
+    lengths: Annotated[str, typer.Option("--lengths", metavar="N,N", help="Tokens per text.")] = "32,128",
     texts: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help=f"To compare outputs on: {TEXT_FILE}.", show_default="the demo's texts"
+            "--texts",
+            metavar="FILE",
+            help=f"Texts to compare outputs on: {TEXT_FILE}.",
+            show_default="the demo's texts",
         ),
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Cores to use.")] = 2,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time for each artifact at each shape.")] = 2.0,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads to use.")] = 2,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.0, help="Time to spend on each artifact at each shape.")
+    ] = 2.0,
     memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure peak memory too.")] = True,
     output: Annotated[
         Path | None,
@@ -72,37 +69,30 @@ def _bench(
         ),
     ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-    seed: SeedOption = 0,
-    device: DeviceOption = Device.cpu,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo.files import check_output
-        from octavo.runtime.benchmark import bench
+    from octavo.files import check_output
+    from octavo.runtime.benchmark import bench
 
-        shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
-        if output is not None:
-            check_output(output, force)
-        with current.progress("Measuring") as progress:
-            found = bench(
-                models,
-                backends=[str(each) for each in runtime or [DEFAULT]],
-                shapes=shapes,
-                texts=_texts(texts),
-                threads=threads,
-                seconds=seconds,
-                memory=memory,
-                progress=progress,
-            )
-        current.show(_table(found))
-        if any(row.kind == "simulated" for row in found.rows):
-            current.show(
-                "Simulated rows round floats to where integers would be; their latency means nothing."
-            )
-        if output is not None:
-            _write(found, output, max(shapes), force)
-        current.result(found.to_dict())
+    shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
+    if output is not None:
+        check_output(output, force)
+    with console.progress("Measuring") as progress:
+        measured = bench(
+            models,
+            backends=[str(each) for each in runtime or [DEFAULT]],
+            shapes=shapes,
+            texts=_read_texts(texts),
+            threads=threads,
+            seconds=seconds,
+            memory=memory,
+            progress=progress,
+        )
+    console.show(_table(measured))
+    if any(row.kind == "simulated" for row in measured.rows):
+        console.show("Simulated rows round floats to where integers would be; their latency means nothing.")
+    if output is not None:
+        _write(measured, output, max(shapes), force)
+    console.result(measured.to_dict())
 
 
 def _numbers(option: str, given: str) -> list[int]:
@@ -112,20 +102,20 @@ def _numbers(option: str, given: str) -> list[int]:
         raise DataError(f"{option} must be numbers with commas between them, got {given!r}") from error
 
 
-def _texts(file: Path | None) -> list[Any]:
-    from octavo.cli.story import demo_texts
+def _read_texts(file: Path | None) -> list[Any]:
     from octavo.tasks import read_texts
+    from octavo.tasks.demo import split_demo_texts
 
-    return list(demo_texts()[1] if file is None else read_texts(file))
+    return list(split_demo_texts()[1] if file is None else read_texts(file))
 
 
-def _table(found: Benchmark) -> Table:
-    table = Table(title=f"{found.threads} threads, cosine on {found.texts} texts")
+def _table(measured: Benchmark) -> Table:
+    table = Table(title=f"{measured.threads} threads, cosine on {measured.texts} texts")
     columns = ["artifact", "arithmetic", "MB", "peak MB"]
-    columns += [f"ms {timing.batch} x {timing.length}" for timing in found.rows[0].timings]
-    for column in [*columns, "texts/s", "cosine", "least", "agree"]:
+    columns += [f"ms {timing.batch} x {timing.length}" for timing in measured.rows[0].timings]
+    for column in [*columns, "texts/s", "cosine", "worst", "agreement"]:
         table.add_column(column, justify="left" if column in columns[:2] else "right")
-    for row in found.rows:
+    for row in measured.rows:
         table.add_row(*_cells(row))
     return table
 
@@ -135,6 +125,7 @@ def _cells(row: Row) -> list[str]:
         return "" if value is None else f"{value:.{digits}f}"
 
     quality = row.quality
+    cosine = quality.cosine if quality else None
     return [
         row.name,
         row.kind,
@@ -142,16 +133,16 @@ def _cells(row: Row) -> list[str]:
         shown(row.peak_megabytes, 0),
         *(shown(timing.median_ms, 2) for timing in row.timings),
         shown(max(timing.texts_per_second for timing in row.timings), 0),
-        shown(quality.mean_cosine if quality else None, 4),
-        shown(quality.least_cosine if quality else None, 4),
+        shown(cosine.mean if cosine else None, 4),
+        shown(cosine.worst if cosine else None, 4),
         shown(quality.agreement if quality else None, 3),
     ]
 
 
-def _write(found: Benchmark, folder: Path, shape: tuple[int, int], force: bool) -> None:
+def _write(measured: Benchmark, folder: Path, shape: tuple[int, int], force: bool) -> None:
     from octavo.files import write_folder
     from octavo.runtime.plot import write_plot
 
     with write_folder(folder, force) as draft:
-        (draft / "bench.json").write_text(json.dumps(found.to_dict(), indent=1) + "\n", encoding="utf-8")
-        write_plot(found, draft / "bench.svg", shape)
+        (draft / "bench.json").write_text(json.dumps(measured.to_dict(), indent=1) + "\n", encoding="utf-8")
+        write_plot(measured, draft / "bench.svg", shape)

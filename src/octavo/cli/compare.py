@@ -8,31 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.cli.options import (
     TEXT_FILE,
     DataOption,
-    DebugOption,
     Device,
     DeviceOption,
-    JsonOption,
     ModelArgument,
     ScoreOption,
 )
-from octavo.cli.session import session
 from octavo.cli.summary import megabytes
 from octavo.errors import SpecError
 from octavo.spec.presets import recipe as find_recipe
 from octavo.versions import versions
 
 if TYPE_CHECKING:
-    from octavo.experiments.comparison import Question
+    from octavo.experiments.comparison import ComparisonSettings
 
 _HELP = """Quantize a model by several recipes and compare what comes out.
 
 For each recipe the table has the score on a task (with `--task`), the fidelity to the float model on texts,
 the size on disk, the extra parameters of grouped activations, and how many sites have how many bits. Recipes
 with the same weights share their calibration passes. With `-o`, finished measurements are kept, and the same
-command goes on where it was stopped. With several `--seeds`, the order of the calibration texts changes and
+command resumes where it was stopped. With several `--seeds`, the order of the calibration texts changes and
 the table has medians.
 
 Examples:
@@ -45,48 +44,61 @@ Examples:
 # measure -> (title, format)
 _COLUMNS = {
     "score": ("score", ".2f"),
-    "cosine_mean": ("cosine", ".4f"),
-    "cosine_worst": ("worst", ".4f"),
-    "sqnr_db": ("SQNR dB", ".1f"),
+    "cosine.mean": ("cosine", ".4f"),
+    "cosine.worst": ("worst", ".4f"),
+    "sqnr": ("SQNR dB", ".1f"),
     "agreement": ("agreement", ".1%"),
     "correlation": ("correlation", ".4f"),
-    "neighbour_overlap": ("neighbours", ".1%"),
+    "neighbours": ("neighbours", ".1%"),
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("compare", help=_HELP)(_compare)
-
-
+@command("compare", _HELP)
 def _compare(
+    console: Console,
     model: ModelArgument,
     recipes: Annotated[
         str,
         typer.Option(
-            metavar="A,B,...", help="Presets or YAML files, separated by commas.", show_default=False
+            "--recipes",
+            metavar="A,B,...",
+            help="Presets or YAML files, separated by commas.",
+            show_default=False,
         ),
     ],
     calibration: Annotated[
         Path,
-        typer.Option(metavar="FILE", help=f"Texts to find ranges with: {TEXT_FILE}.", show_default=False),
+        typer.Option(
+            "--calibration",
+            metavar="FILE",
+            help=f"Texts to find ranges with: {TEXT_FILE}.",
+            show_default=False,
+        ),
     ],
     texts: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Texts to measure fidelity on.", show_default="those of calibration"
+            "--texts",
+            metavar="FILE",
+            help="Texts to measure fidelity on.",
+            show_default="those of calibration",
         ),
     ] = None,
     task: ScoreOption = None,
     data: DataOption = None,
     seeds: Annotated[
-        str, typer.Option(metavar="0,1,...", help="Orders of the calibration texts; more give medians.")
+        str,
+        typer.Option(
+            "--seeds", metavar="0,1,...", help="Orders of the calibration texts; more give medians."
+        ),
     ] = "0",
     limit: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"),
+        typer.Option(
+            "--limit", min=1, metavar="N", help="Calibrate with the first N texts only.", show_default="all"
+        ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Calibration texts a batch.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Calibration texts per batch.")] = 1,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -97,27 +109,24 @@ def _compare(
             show_default=False,
         ),
     ] = None,
-    as_json: JsonOption = False,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
-        if task is None and data is not None:
-            raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
-        chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
-        question = _question(calibration, texts, task, data, seeds, limit, batch_size)
-        encoder = current.load(model)
-        from octavo.experiments.comparison import compare_recipes
+    if task is None and data is not None:
+        raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
+    chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
+    settings = _settings(calibration, texts, task, data, seeds, limit, batch_size)
+    encoder = console.load(model, device=device)
+    from octavo.experiments.comparison import compare_recipes
 
-        with current.progress(f"Comparing {len(chosen)} recipes") as progress:
-            rows = compare_recipes(encoder, chosen, question, folder=output, progress=progress)
-        current.show(_table(model, rows))
-        if output is not None:
-            current.show(f"Kept in {output}; the same command goes on from there.")
-        current.result({"model": model, "rows": rows, **question.to_dict(), "versions": versions()})
+    with console.progress(f"Comparing {len(chosen)} recipes") as progress:
+        rows = compare_recipes(encoder, chosen, settings, folder=output, progress=progress)
+    console.show(_table(model, rows))
+    if output is not None:
+        console.show(f"Kept in {output}; the same command goes on from there.")
+    console.result({"model": model, "rows": rows, **settings.to_dict(), "versions": versions()})
 
 
-def _question(
+def _settings(
     calibration: Path,
     texts: Path | None,
     task: str | None,
@@ -125,12 +134,12 @@ def _question(
     seeds: str,
     limit: int | None,
     batch_size: int,
-) -> Question:
-    from octavo.experiments.comparison import Question
+) -> ComparisonSettings:
+    from octavo.experiments.comparison import ComparisonSettings
     from octavo.tasks.texts import read_texts
 
     calibrating = read_texts(calibration)
-    return Question(
+    return ComparisonSettings(
         calibration=tuple(calibrating[:limit]),
         texts=tuple(calibrating if texts is None else read_texts(texts)),
         task=task,
@@ -155,8 +164,10 @@ def _seeds(given: str) -> tuple[int, ...]:
 
 
 def _table(model: str, rows: list[dict[str, Any]]) -> Table:
-    """One line per recipe; measures that no recipe has are left out."""
-    shown = [name for name in _COLUMNS if any(row.get(name) is not None for row in rows)]
+    """Return one line per recipe; measures that no recipe has are left out."""
+    from octavo.fidelity import read_measure
+
+    shown = [name for name in _COLUMNS if any(read_measure(row, name) is not None for row in rows)]
     extra = any(row.get("extra_parameters") for row in rows)
     table = Table(title=model, title_justify="left")
     table.add_column("recipe", no_wrap=True)
@@ -168,7 +179,7 @@ def _table(model: str, rows: list[dict[str, Any]]) -> Table:
     table.add_column("bits of activations")
     table.add_column("bits of weights")
     for row in rows:
-        cells = [_cell(row.get(name), _COLUMNS[name][1]) for name in shown]
+        cells = [_cell(read_measure(row, name), _COLUMNS[name][1]) for name in shown]
         more = [_cell(row.get("extra_parameters") or None, ",")] if extra else []
         bits = [_bits(row.get(f"{kind}_bits")) for kind in ("activation", "weight")]
         table.add_row(row["recipe"], *cells, megabytes(row["bytes"]), *more, *bits)
@@ -180,5 +191,5 @@ def _cell(value: float | None, form: str) -> str:
 
 
 def _bits(counts: dict[str, int] | None) -> str:
-    """`75 x 8, 18 x 16`."""
+    """Return counts by bits as `75 x 8, 18 x 16`."""
     return "" if counts is None else ", ".join(f"{count} x {bits}" for bits, count in counts.items())

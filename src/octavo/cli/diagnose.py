@@ -10,18 +10,9 @@ import typer
 from rich.table import Table
 from rich.text import Text as Line
 
-from octavo.cli.options import (
-    TEXT_FILE,
-    DebugOption,
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    SeedOption,
-)
-from octavo.cli.session import Session, session
-from octavo.errors import DataError, OctavoError
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import TEXT_FILE, Device, DeviceOption, ForceOption, ModelArgument, SeedOption
 
 if TYPE_CHECKING:
     from octavo.diagnosis import Diagnosis
@@ -33,7 +24,7 @@ _HELP = """Show why a model breaks when it is quantized.
 Reads some texts (twenty are enough, no labels) and finds the tensors that 8 bits hurt most, the dimensions
 and tokens that carry outliers, the attention heads behind them, what each part of the model costs, and the
 recipe that repairs it. With `-o` it writes `report.html`, one page that needs nothing else, beside
-`report.json` and the figures; the same command again continues a run that was interrupted.
+`report.json` and the figures; the same command resumes a run that was interrupted.
 
 `--sensitivity` leaves one group of tensors after the other in float, and quantizes one after the other alone:
 `roles` is the paper's table 2, `last` the same for the last two layers, then `layers` and `sites`.
@@ -48,15 +39,13 @@ _STYLES = {"problem": "bold red", "note": "bold", "fine": "bold green", "advice"
 _WORST = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("diagnose", help=_HELP)(_diagnose)
-
-
+@command("diagnose", _HELP)
 def _diagnose(
+    console: Console,
     model: ModelArgument,
     texts: Annotated[
-        Path, typer.Option(metavar="FILE", help=f"Texts to run: {TEXT_FILE}.", show_default=False)
+        Path,
+        typer.Option("--texts", metavar="FILE", help=f"Texts to run: {TEXT_FILE}.", show_default=False),
     ],
     output: Annotated[
         Path | None,
@@ -66,22 +55,28 @@ def _diagnose(
     ] = None,
     sensitivity: Annotated[
         str,
-        typer.Option(metavar="SCOPES", help="roles, last, layers, sites, separated by commas; all, or none."),
+        typer.Option(
+            "--sensitivity",
+            metavar="SCOPES",
+            help="roles, last, layers, sites, separated by commas; all, or none.",
+        ),
     ] = "roles,last",
     recipe: Annotated[
         str | None,
         typer.Option(
+            "--recipe",
             metavar="NAME|FILE",
-            help="What sensitivity quantizes by.",
+            help="The recipe whose sensitivity is measured.",
             show_default="8-bit activations, as in table 2",
         ),
     ] = None,
     sequence: Annotated[
         int | None,
         typer.Option(
+            "--sequence",
             min=1,
             metavar="N",
-            help="Text to show tokens and attention of.",
+            help="Number of the text whose tokens and attention are shown.",
             show_default="the first long one",
         ),
     ] = None,
@@ -100,88 +95,90 @@ def _diagnose(
     data: Annotated[
         Path | None,
         typer.Option(
+            "--data",
             metavar="GLUE_DIR",
             help="GLUE's task folders: adds a panel for each task there.",
             show_default=False,
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Use only the first N texts.", show_default="all")
+        int | None,
+        typer.Option(
+            "--limit", min=1, metavar="N", help="Use at most the first N texts.", show_default="all"
+        ),
     ] = None,
     max_length: Annotated[
         int | None,
         typer.Option(
+            "--max-length",
             min=4,
             metavar="TOKENS",
-            help="Truncate texts to so many tokens.",
-            show_default="what the model takes",
+            help="Truncate texts to at most this many tokens.",
+            show_default="the model's own limit",
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts that run at once.")] = 8,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Texts per batch.")] = 8,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        scopes = _scopes(sensitivity)
-        chosen = _read_recipe(recipe)
-        read, panels = _read_texts(texts, limit), _panels(data)
-        encoder = current.load(model)
-        from octavo.diagnosis import diagnose
+    scopes = _scopes(sensitivity)
+    chosen = _read_recipe(recipe)
+    read, panels, score = _read_texts(texts, limit), _panels(data), _score(task, data)
+    encoder = console.load(model, device=device, seed=seed)
+    from octavo.diagnosis import diagnose
 
-        try:
-            found = diagnose(
-                encoder,
-                read,
-                output=output,
-                sensitivity=scopes,
-                recipe=chosen,
-                sequence=sequence,
-                attention=attention,
-                score=_score(task, data),
-                task=task,
-                panels=panels,
-                batch_size=batch_size,
-                max_length=max_length,
-                seed=seed,
-                source=str(texts),
-                force=force,
-                progress=current.progress,
-            )
-        except KeyboardInterrupt:
-            if output is not None:
-                current.warn(f"what was measured so far is in {output}; the same command continues there")
-            raise
-        show(current, found)
-        current.result(found.to_dict())
+    try:
+        diagnosis = diagnose(
+            encoder,
+            read,
+            output=output,
+            sensitivity=scopes,
+            recipe=chosen,
+            sequence=sequence,
+            attention=attention,
+            score=score,
+            task=task,
+            panels=panels,
+            batch_size=batch_size,
+            max_length=max_length,
+            seed=seed,
+            source=str(texts),
+            force=force,
+            progress=console.progress,
+        )
+    except KeyboardInterrupt:
+        if output is not None:
+            console.warn(f"what was measured so far is in {output}; the same command resumes there")
+        raise
+    show(console, diagnosis)
+    console.result(diagnosis.to_dict())
 
 
-def show(current: Session, found: Diagnosis) -> None:
+def show(console: Console, diagnosis: Diagnosis) -> None:
     """Print the findings, the worst sites and where the report is."""
-    for finding in found.findings:
-        current.show(Line(finding.title, style=_STYLES[finding.level]), Line(finding.text))
-        current.show(*(Line(f"- {item}") for item in finding.evidence))
-        for command in finding.commands:
-            current.write(f"    {command}")
-        current.show("")
-    current.show(_worst(found))
-    if found.sensitivity is not None:
-        current.show(_sensitivity(found))
-    current.show(
-        f"Report: {found.report}"
-        if found.report is not None
+    for finding in diagnosis.findings:
+        console.show(Line(finding.title, style=_STYLES[finding.level]), Line(finding.text))
+        console.show(*(Line(f"- {item}") for item in finding.evidence))
+        for line in finding.commands:
+            console.write(f"    {line}")
+        console.show("")
+    console.show(_worst(diagnosis))
+    if diagnosis.sensitivity is not None:
+        console.show(_sensitivity(diagnosis))
+    console.show(
+        f"Report: {diagnosis.report}"
+        if diagnosis.report is not None
         else "Add -o DIR for the report with all figures."
     )
 
 
-def _worst(found: Diagnosis) -> Table:
+def _worst(diagnosis: Diagnosis) -> Table:
     table = Table(title=f"The {_WORST} sites that 8 bits hurt most", title_justify="left")
     table.add_column("site", no_wrap=True)
     for header in ("min", "max", "kurtosis", "SQNR dB", "SQNR dB, median dimension"):
         table.add_column(header, justify="right")
-    for site in found.sites[:_WORST]:
+    for site in diagnosis.sites[:_WORST]:
         values = (site.minimum, site.maximum, site.kurtosis)
         table.add_row(
             site.name,
@@ -192,10 +189,10 @@ def _worst(found: Diagnosis) -> Table:
     return table
 
 
-def _sensitivity(found: Diagnosis) -> Table:
-    measured = found.sensitivity
+def _sensitivity(diagnosis: Diagnosis) -> Table:
+    measured = diagnosis.sensitivity
     assert measured is not None
-    name = measured.measure.replace("sqnr_db", "SQNR dB")
+    name = measured.measure.replace("sqnr", "SQNR dB")
     title = f"All activations quantized except one group ({name}; all: {measured.everything.value:.4f})"
     table = Table(title=title, title_justify="left")
     table.add_column("scope")
@@ -213,7 +210,7 @@ def _scopes(text: str) -> tuple[str, ...]:
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     if names in ((), ("none",)):
         return ()
-    from octavo.diagnosis.variants import SCOPES, check_scopes
+    from octavo.diagnosis.chapters.sensitivity import SCOPES, check_scopes
 
     return SCOPES if names == ("all",) else check_scopes(names)
 
@@ -231,34 +228,18 @@ def _read_texts(texts: Path, limit: int | None) -> list[Text]:
 
 
 def _panels(data: Path | None) -> dict[str, tuple[Text, ...]] | None:
-    """The first texts of every GLUE task in a folder."""
+    """Read the first texts of every GLUE task in a folder."""
     if data is None:
         return None
-    from octavo.diagnosis.distributions import PANEL_TEXTS
-    from octavo.tasks import GLUE, read_glue
+    from octavo.diagnosis.chapters.tasks import PANEL_TEXTS
+    from octavo.tasks.glue_files import glue_samples
 
-    there = [task for task in GLUE.values() if (data / task.folder / f"{task.default_split}.tsv").is_file()]
-    if not there:
-        folders = ", ".join(task.folder for task in GLUE.values())
-        raise DataError(
-            f"{data} holds none of GLUE's task folders ({folders}); give the folder that holds them"
-        )
-    return {task.folder: read_glue(task, data).texts[:PANEL_TEXTS] for task in there}
+    return glue_samples(data, PANEL_TEXTS)
 
 
 def _score(task: str | None, data: Path | None) -> Callable[[Encoder], float] | None:
     if task is None:
         return None
-    from octavo.tasks import TASKS, score_task
-    from octavo.tasks.glue import unknown_task
+    from octavo.tasks.scorer import task_scorer
 
-    if task not in TASKS:
-        raise unknown_task(task, TASKS)
-
-    def score(model: Encoder) -> float:
-        result = score_task(model, task, data=data).score
-        if result is None:
-            raise OctavoError(f"{task} gives no score for {model.name}")
-        return result
-
-    return score
+    return task_scorer(task, data)

@@ -8,23 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from octavo.cli.options import (
-    TEXT_FILE,
-    DataOption,
-    DebugOption,
-    Device,
-    DeviceOption,
-    JsonOption,
-    ModelArgument,
-    ScoreOption,
-    SeedOption,
-)
-from octavo.cli.session import Session, session
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import TEXT_FILE, DataOption, Device, DeviceOption, ModelArgument, ScoreOption
 from octavo.errors import OctavoError
 from octavo.versions import versions
 
 if TYPE_CHECKING:
-    from octavo.tasks import Evaluation, FidelityResult
+    from octavo.fidelity import Fidelity
+    from octavo.tasks import Evaluation
 
 _HELP = """Measure a model: how faithful it is to another one, or its score on a task.
 
@@ -45,93 +37,122 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("evaluate", help=_HELP)(_evaluate)
-
-
+@command("evaluate", _HELP)
 def _evaluate(
+    console: Console,
     model: ModelArgument,
     against: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="The reference, usually the float model.", show_default=False),
+        typer.Option(
+            "--against", metavar="MODEL", help="The reference, usually the float model.", show_default=False
+        ),
     ] = None,
     texts: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"Texts to compare on: {TEXT_FILE}.", show_default=False),
+        typer.Option(
+            "--texts", metavar="FILE", help=f"Texts to compare on: {TEXT_FILE}.", show_default=False
+        ),
     ] = None,
     task: ScoreOption = None,
     data: DataOption = None,
     split: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Split of the task.", show_default="dev, and dev_matched for MNLI"),
+        typer.Option(
+            "--split",
+            metavar="NAME",
+            help="Split of the task.",
+            show_default="dev, and dev_matched for MNLI",
+        ),
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            "--max-length",
+            min=2,
+            help="At most this many tokens of a task's text.",
+            show_default="as in the model's training",
+        ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(min=1, help="Texts a batch; the result does not depend on it.")
+        int, typer.Option("--batch-size", min=1, help="Texts per batch; does not change the result.")
     ] = 32,
-    as_json: JsonOption = False,
-    seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        _check(against, texts, task, data, split)
-        if task is not None:
-            result = _score(current, model, task, data, split, batch_size)
-        else:
-            assert against is not None and texts is not None  # _check saw to it
-            result = _compare(current, model, against, texts, batch_size)
-        current.show(_fidelity_table(result, result.fidelity) if result.fidelity else _score_table(result))
-        current.result({**result.to_dict(), "seed": seed, "versions": versions()})
+    _check(against, texts, task, {"--data": data, "--split": split, "--max-length": max_length})
+    if task is not None:
+        result = _score(console, model, task, data, split, max_length, batch_size, device)
+    else:
+        assert against is not None and texts is not None  # _check saw to it
+        result = _compare(console, model, against, texts, batch_size, device)
+    console.show(_fidelity_table(result, result.fidelity) if result.fidelity else _score_table(result))
+    console.result({**result.to_dict(), "versions": versions()})
 
 
 def _check(
-    against: str | None, texts: Path | None, task: str | None, data: Path | None, split: str | None
+    against: str | None, texts: Path | None, task: str | None, of_task: dict[str, object | None]
 ) -> None:
     """Refuse options that do not go together, before any model is loaded."""
     if task is not None and (against is not None or texts is not None):
         raise OctavoError("A task brings its own texts; give either --task, or --against and --texts.")
-    if task is None and (data is not None or split is not None):
-        raise OctavoError("--data and --split belong to a task; name it as well, such as --task glue/rte.")
+    if task is None and any(value is not None for value in of_task.values()):
+        names = ", ".join(of_task)
+        raise OctavoError(f"{names} belong to a task; name it as well, such as --task glue/rte.")
     if task is None and (against is None or texts is None):
         raise OctavoError("Give --against MODEL and --texts FILE for fidelity, or --task such as glue/rte.")
 
 
-def _compare(current: Session, model: str, against: str, texts: Path, batch_size: int) -> Evaluation:
+def _compare(
+    console: Console, model: str, against: str, texts: Path, batch_size: int, device: Device
+) -> Evaluation:
     from octavo.tasks import compare, read_texts
 
     read = read_texts(texts)
-    first, second = current.load(model), current.load(against)
-    with current.progress("Comparing") as progress:
+    first, second = console.load(model, device=device), console.load(against, device=device)
+    with console.progress("Comparing") as progress:
         return compare(first, second, read, batch_size=batch_size, progress=progress)
 
 
 def _score(
-    current: Session, model: str, task: str, data: Path | None, split: str | None, batch_size: int
+    console: Console,
+    model: str,
+    task: str,
+    data: Path | None,
+    split: str | None,
+    max_length: int | None,
+    batch_size: int,
+    device: Device,
 ) -> Evaluation:
-    from octavo.tasks import TASKS, score_task
-    from octavo.tasks.glue import unknown_task
+    from octavo.tasks import score_task
+    from octavo.tasks.scorer import check_task
 
-    if task not in TASKS:
-        raise unknown_task(task, TASKS)
-    encoder = current.load(model)
-    with current.progress(task) as progress:
-        return score_task(encoder, task, data=data, split=split, batch_size=batch_size, progress=progress)
+    check_task(task)
+    encoder = console.load(model, device=device)
+    with console.progress(task) as progress:
+        return score_task(
+            encoder,
+            task,
+            data=data,
+            split=split,
+            max_length=max_length,
+            batch_size=batch_size,
+            progress=progress,
+        )
 
 
-def _fidelity_table(result: Evaluation, fidelity: FidelityResult) -> Table:
-    """One row per measure that is defined for the models."""
+def _fidelity_table(result: Evaluation, fidelity: Fidelity) -> Table:
+    """Return one row per measure that is defined for the models."""
     table = _two_columns(f"{result.model} against {result.against}, {result.examples} texts")
-    if fidelity.cosine_mean is not None and fidelity.cosine_worst is not None:
-        table.add_row("cosine, mean", f"{fidelity.cosine_mean:.4f}")
-        table.add_row("cosine, worst", f"{fidelity.cosine_worst:.4f}")
-    if fidelity.neighbour_overlap is not None:
-        table.add_row(f"{fidelity.neighbours} nearest neighbours kept", f"{fidelity.neighbour_overlap:.1%}")
+    if fidelity.cosine is not None:
+        table.add_row("cosine, mean", f"{fidelity.cosine.mean:.4f}")
+        table.add_row("cosine, worst", f"{fidelity.cosine.worst:.4f}")
+    neighbours = fidelity.neighbours
+    if neighbours is not None and neighbours.kept is not None:
+        table.add_row(f"{neighbours.of} nearest neighbours kept", f"{neighbours.kept:.1%}")
     for title, values, form in (
         ("same prediction", fidelity.agreement, ".1%"),
         ("KL divergence (nats)", fidelity.kl, ".4f"),
         ("correlation", fidelity.correlation, ".4f"),
-        ("SQNR (dB)", fidelity.sqnr_db, ".1f"),
+        ("SQNR (dB)", fidelity.sqnr, ".1f"),
     ):
         for output, value in values.items():
             table.add_row(f"{title}, {output}", format(value, form))

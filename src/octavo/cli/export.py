@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.options import (
-    DebugOption,
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    SeedOption,
-)
-from octavo.cli.session import Session, session
-from octavo.errors import MissingExtraError, ModelError
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import ForceOption, ModelArgument
+from octavo.errors import MissingExtraError, ModelError, OctavoError
 from octavo.runtime.backends import BACKENDS, DEFAULT
 from octavo.versions import versions
 
@@ -42,6 +35,9 @@ Examples:
 """
 
 
+_OPSET = 21
+
+
 class Target(StrEnum):
     """What a model is exported to."""
 
@@ -56,42 +52,58 @@ else:
 """What an ONNX file is tuned for: the name of a backend, as a type that Typer makes choices of."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("export", help=_HELP)(_export)
-
-
+@command("export", _HELP)
 def _export(
+    console: Console,
     model: ModelArgument,
     output: Annotated[
         Path,
         typer.Option("--output", "-o", metavar="FILE", help="The file to write.", show_default=False),
     ],
     to: Annotated[Target, typer.Option("--to", help="What to write.")] = Target.onnx,
-    runtime: Annotated[Runtime, typer.Option(help="What the ONNX file is tuned for.")] = DEFAULT,
+    runtime: Annotated[
+        Runtime | None,
+        typer.Option("--runtime", help="What the ONNX file is tuned for.", show_default=DEFAULT),
+    ] = None,
     opset: Annotated[
-        int, typer.Option(help="ONNX operator set; 16-bit and 4-bit integers need 21.", metavar="N")
-    ] = 21,
+        int | None,
+        typer.Option(
+            "--opset",
+            metavar="N",
+            help="ONNX operator set; 16-bit and 4-bit integers need 21.",
+            show_default="21",
+        ),
+    ] = None,
     check: Annotated[
-        bool, typer.Option("--check/--no-check", help="Open the file in the runtime and count its kernels.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--check/--no-check",
+            help="Open the ONNX file in the runtime and count its integer kernels.",
+            show_default="check",
+        ),
+    ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
-    seed: SeedOption = 0,
-    device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
     from octavo.files import check_output
 
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        check_output(output, force)
-        encoder = current.load(model)
-        if to is Target.encodings:
-            found = _write_encodings(encoder, output, force)
-        else:
-            found = _write_onnx(current, encoder, output, str(runtime), opset, check, force)
-        current.show(f"Wrote {output} ({found['megabytes']:.1f} MB).")
-        current.result({"model": model, "output": str(output), **found, "versions": versions()})
+    if to is Target.encodings:
+        _refuse({"--runtime": runtime, "--opset": opset, "--check": check})
+    check_output(output, force)
+    encoder = console.load(model)
+    if to is Target.encodings:
+        written = _write_encodings(encoder, output, force)
+    else:
+        chosen = str(runtime or DEFAULT)
+        written = _write_onnx(console, encoder, output, chosen, opset or _OPSET, check is not False, force)
+    console.show(f"Wrote {output} ({written['megabytes']:.1f} MB).")
+    console.result({"model": model, "output": str(output), **written, "versions": versions()})
+
+
+def _refuse(options: dict[str, object]) -> None:
+    """Refuse options that mean something for ONNX files only."""
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise OctavoError(f"--to encodings does not read {', '.join(given)}; drop it, or use --to onnx")
 
 
 def _write_encodings(encoder: Encoder, output: Path, force: bool) -> dict[str, Any]:
@@ -105,25 +117,25 @@ def _write_encodings(encoder: Encoder, output: Path, force: bool) -> dict[str, A
 
 
 def _write_onnx(
-    current: Session, encoder: Encoder, output: Path, runtime: str, opset: int, check: bool, force: bool
+    console: Console, encoder: Encoder, output: Path, runtime: str, opset: int, check: bool, force: bool
 ) -> dict[str, Any]:
     from octavo.runtime.exporting import export
 
-    with current.progress(f"Writing {output}"):
+    with console.progress(f"Writing {output}"):
         export(encoder, output, backend=runtime, opset=opset, force=force)
-    found = {"to": "onnx", "runtime": runtime, "opset": opset, "megabytes": output.stat().st_size / 1e6}
-    return found | {"integers": _integers(current, output, runtime) if check else None}
+    written = {"to": "onnx", "runtime": runtime, "opset": opset, "megabytes": output.stat().st_size / 1e6}
+    return written | {"integers": _count_integers(console, output, runtime) if check else None}
 
 
-def _integers(current: Session, output: Path, runtime: str) -> dict[str, Any] | None:
+def _count_integers(console: Console, output: Path, runtime: str) -> dict[str, Any] | None:
     from octavo.runtime.integers import check_integers
 
     try:
         report = check_integers(output, runtime)
     except MissingExtraError as error:
-        current.warn(f"The file was not checked in a runtime: {error}")
+        console.warn(f"The file was not checked in a runtime: {error}")
         return None
-    current.show(
+    console.show(
         f"{report.products} products read 8-bit integers; {runtime} has {report.kernels} integer kernels."
     )
     return report.to_dict()

@@ -17,29 +17,14 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-_COMMON = "Common to all commands"
-
-JsonOption = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON document instead of tables.", rich_help_panel=_COMMON),
-]
 SeedOption = Annotated[
     int,
-    typer.Option("--seed", min=0, help="Seed of everything that is random.", rich_help_panel=_COMMON),
+    typer.Option("--seed", min=0, help="Seed of everything that is random."),
 ]
 DeviceOption = Annotated[
     Device,
-    typer.Option(
-        "--device", help="Where models run; auto takes a GPU if there is one.", rich_help_panel=_COMMON
-    ),
+    typer.Option("--device", help="Where models run; auto takes a GPU if there is one."),
 ]
-DebugOption = Annotated[
-    bool,
-    typer.Option(
-        "--debug", help="Show Python's traceback and the libraries' warnings.", rich_help_panel=_COMMON
-    ),
-]
-
 ModelArgument = Annotated[
     str,
     typer.Argument(
@@ -62,5 +47,5 @@ DataOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 
 
-TEXT_FILE = "UTF-8, one text a line, a tab between the two texts of a pair"
+TEXT_FILE = "UTF-8, one text per line, a tab between the two texts of a pair"
 """What a file of texts looks like, for the help of every option that takes one."""

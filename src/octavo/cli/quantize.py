@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import octavo
-from octavo.cli.options import (
-    TEXT_FILE,
-    DebugOption,
-    Device,
-    DeviceOption,
-    ForceOption,
-    JsonOption,
-    ModelArgument,
-    SeedOption,
-)
-from octavo.cli.session import Session, session
-from octavo.cli.summary import describe, summary_table
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import TEXT_FILE, Device, DeviceOption, ForceOption, ModelArgument, SeedOption
+from octavo.cli.summary import summary_table
 from octavo.spec import Recipe
 from octavo.spec.presets import recipe as find_recipe
 from octavo.versions import versions
@@ -29,7 +21,7 @@ if TYPE_CHECKING:
 
 _HELP = """Quantize a model by a recipe and save it.
 
-Ranges of activations are found by running the calibration texts, some dozens that look like what the model
+The ranges of activations come from running the calibration texts, a few dozen that look like what the model
 will see. The folder holds packed integers, scales and the tokenizer as plain files; `octavo.load`,
 `octavo evaluate` and the other commands read it. Quantization is simulated when it runs: floats are rounded
 to where the integers would be.
@@ -43,16 +35,14 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("quantize", help=_HELP)(_quantize)
-
-
+@command("quantize", _HELP)
 def _quantize(
+    console: Console,
     model: ModelArgument,
     recipe: Annotated[
         str,
         typer.Option(
+            "--recipe",
             metavar="NAME|FILE",
             help="A preset (see `octavo recipes`) or a YAML file.",
             show_default=False,
@@ -64,13 +54,14 @@ def _quantize(
             "--output",
             "-o",
             metavar="DIR",
-            help="Where the model is saved; made if absent.",
+            help="Where the model is saved; created if absent.",
             show_default=False,
         ),
     ],
     calibration: Annotated[
         Path | None,
         typer.Option(
+            "--calibration",
             metavar="FILE",
             help=f"Texts to find the ranges of activations with: {TEXT_FILE}. Weights alone need none.",
             show_default=False,
@@ -78,56 +69,60 @@ def _quantize(
     ] = None,
     batch_size: Annotated[
         int,
-        typer.Option(min=1, help="Texts a batch; matters to ranges that are averages over batches."),
+        typer.Option(
+            "--batch-size", min=1, help="Texts per batch; matters to ranges that are averaged over batches."
+        ),
     ] = 1,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Use only the first N texts.", metavar="N", show_default="all")
+        int | None,
+        typer.Option(
+            "--limit", min=1, metavar="N", help="Use at most the first N texts.", show_default="all"
+        ),
     ] = None,
     max_length: Annotated[
         int | None,
         typer.Option(
+            "--max-length",
             min=3,
             metavar="TOKENS",
-            help="Truncate texts to so many tokens.",
-            show_default="what the model takes",
+            help="Truncate texts to at most this many tokens.",
+            show_default="the model's own limit",
         ),
     ] = None,
     work: Annotated[
         Path | None,
         typer.Option(
+            "--work",
             metavar="DIR",
-            help="Keep finished weights of AdaRound here; the same command goes on after an interruption.",
+            help="Keep finished AdaRound weights here; after an interruption the same command resumes.",
             show_default=False,
         ),
     ] = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        chosen, texts = _read(recipe, calibration, limit, output, force)
-        encoder = current.load(model)
-        with current.progress(f"Quantizing by {chosen.name}") as progress:
-            quantized = octavo.quantize(
-                encoder,
-                chosen,
-                texts,
-                batch_size=batch_size,
-                seed=seed,
-                max_length=max_length,
-                work=work,
-                progress=progress,
-            )
-            quantized.save(output, force=force)
-        _report(current, quantized, output)
+    chosen, texts = _read(recipe, calibration, limit, output, force)
+    encoder = console.load(model, device=device, seed=seed)
+    with console.progress(f"Quantizing by {chosen.name}") as progress:
+        quantized = octavo.quantize(
+            encoder,
+            chosen,
+            texts,
+            batch_size=batch_size,
+            seed=seed,
+            max_length=max_length,
+            work=work,
+            progress=progress,
+        )
+        quantized.save(output, force=force)
+    _report(console, quantized, output)
 
 
 def _read(
     recipe: str, calibration: Path | None, limit: int | None, output: Path, force: bool
 ) -> tuple[Recipe, list[Text] | None]:
-    """What can be refused is refused here, before the seconds that loading a model takes."""
+    """Read the inputs and refuse what can be refused before the seconds that loading a model takes."""
     from octavo.files import check_output
     from octavo.graph.saved.write import MANIFEST
     from octavo.tasks import read_texts
@@ -136,10 +131,12 @@ def _read(
     return find_recipe(recipe), None if calibration is None else read_texts(calibration)[:limit]
 
 
-def _report(current: Session, model: QuantizedEncoder, folder: Path) -> None:
-    described = describe(model, folder)
-    current.show(f"Quantized {model.name} by the recipe {model.recipe.name}:", summary_table(described))
-    current.show(f"Saved in {folder}. To compare it with the original:")
-    current.show(f"  octavo evaluate {folder} --against {model.name} --texts FILE")
-    found = {"model": model.name, "output": str(folder), **described, **model.provenance}
-    current.result({**found, "versions": versions()})
+def _report(console: Console, model: QuantizedEncoder, folder: Path) -> None:
+    from octavo.methods.description import describe_saved
+
+    described = describe_saved(model, folder)
+    console.show(f"Quantized {model.name} by the recipe {model.recipe.name}:", summary_table(described))
+    console.show(f"Saved in {folder}. To compare it with the original:")
+    console.show(f"  octavo evaluate {folder} --against {model.name} --texts FILE")
+    document = {"model": model.name, "output": str(folder), **described, **model.provenance}
+    console.result({**document, "versions": versions()})

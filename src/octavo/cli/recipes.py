@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from octavo.cli.options import DebugOption, Device, DeviceOption, JsonOption, SeedOption
-from octavo.cli.session import session
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.spec import TensorSpec, dump_recipe, recipe_to_dict
 from octavo.spec.presets import PRESETS
 from octavo.spec.presets import recipe as find_recipe
@@ -27,29 +27,21 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("recipes", help=_HELP)(_recipes)
-
-
+@command("recipes", _HELP)
 def _recipes(
+    console: Console,
     name: Annotated[
         str | None,
         typer.Argument(metavar="NAME", help="A preset, or a YAML file to check.", show_default=False),
     ] = None,
-    as_json: JsonOption = False,
-    seed: SeedOption = 0,
-    device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        if name is None:
-            current.show(_table(), "`octavo recipes NAME` prints one as YAML.")
-            current.result({"recipes": [recipe_to_dict(preset) for preset in PRESETS.values()]})
-            return
-        chosen = find_recipe(name)
-        current.write(dump_recipe(chosen))
-        current.result(recipe_to_dict(chosen))
+    if name is None:
+        console.show(_table(), "`octavo recipes NAME` prints one as YAML.")
+        console.result({"recipes": [recipe_to_dict(preset) for preset in PRESETS.values()]})
+        return
+    chosen = find_recipe(name)
+    console.write(dump_recipe(chosen))
+    console.result(recipe_to_dict(chosen))
 
 
 def _table() -> Table:

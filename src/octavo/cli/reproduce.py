@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.options import DataOption, DebugOption, Device, DeviceOption, JsonOption
-from octavo.cli.session import Session, session
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import DataOption, Device, DeviceOption
 
 if TYPE_CHECKING:
     from octavo.experiments.cell import Cell
     from octavo.experiments.engine import Engine
-    from octavo.experiments.laboratory import Place
-    from octavo.experiments.settings import Settings
+    from octavo.experiments.estimate import CellEstimate
+    from octavo.experiments.runner import RunConfiguration
 
 _HELP = """Run what is missing of one or several of the paper's tables.
 
 Every cell, one row on one task by one seed, leaves one JSON file in the output folder; a run that was
-stopped goes on where it was. FP32 fine-tuning comes first: quantization starts from the seed with the median
-score of the best setting. Tables: initial, leave-one-out, mixed-precision, peg, main, low-bit, low-bit-full,
-range-estimators, overview, or a YAML file. `octavo tables` renders the results.
+stopped resumes where it was. FP32 fine-tuning comes first: quantization starts from the seed with the median
+score of the best setting. With `--only-seed` only these seeds are fine-tuned, unless the folder has chosen
+its start already; `--start-seed` names another. Tables: initial, leave-one-out, mixed-precision, peg, main,
+low-bit, low-bit-full, range-estimators, overview, or a YAML file. `octavo tables` renders the results.
 
 Examples:
 
@@ -33,12 +37,9 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("reproduce", help=_HELP)(_reproduce)
-
-
+@command("reproduce", _HELP)
 def _reproduce(
+    console: Console,
     tables: Annotated[
         list[str],
         typer.Argument(metavar="TABLE", help="Names of tables, or YAML files.", show_default=False),
@@ -54,98 +55,158 @@ def _reproduce(
     ],
     data: DataOption = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="Only these tasks, such as stsb.", show_default="all")
+        list[str] | None, typer.Option("--task", help="Only these tasks, such as stsb.", show_default="all")
     ] = None,
     row: Annotated[
-        list[str] | None, typer.Option(help="Only these rows, by name.", show_default="all")
+        list[str] | None, typer.Option("--row", help="Only these rows, by name.", show_default="all")
     ] = None,
-    only_seed: Annotated[list[int] | None, typer.Option(help="Only these seeds.", show_default="all")] = None,
+    only_seed: Annotated[
+        list[int] | None, typer.Option("--only-seed", help="Only these seeds.", show_default="all")
+    ] = None,
+    start_seed: Annotated[
+        int | None,
+        typer.Option(
+            "--start-seed",
+            min=0,
+            help="Quantize the model fine-tuned with this seed.",
+            show_default="the median",
+        ),
+    ] = None,
     settings: Annotated[
         str | None,
         typer.Option(
+            "--settings",
             metavar="NAME|FILE",
             help="Hyper-parameters: paper, minilm or a YAML file.",
             show_default="by model",
         ),
     ] = None,
-    engine: Annotated[str, typer.Option(help="Where cells run: local or ray.")] = "local",
+    engine: Annotated[str, typer.Option("--engine", help="Where cells run: local or ray.")] = "local",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; they may share one GPU.", show_default="1")
+        int | None,
+        typer.Option("--workers", min=1, help="Processes; they may share one GPU.", show_default="1"),
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Address of a Ray cluster.", show_default="a new local one")
+        str | None,
+        typer.Option("--address", help="Address of a Ray cluster.", show_default="a new local one"),
     ] = None,
     stop_after: Annotated[
         float | None,
-        typer.Option(min=1, metavar="SECONDS", help="Stop by then; go on later.", show_default="never"),
+        typer.Option(
+            "--stop-after",
+            min=1,
+            metavar="SECONDS",
+            help="Stop by then; run again to resume.",
+            show_default="never",
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which cells are missing.")] = False,
-    as_json: JsonOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list the cells that are missing, and how long they take.")
+    ] = False,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device=device, debug=debug) as current:
-        from octavo.errors import SpecError
-        from octavo.experiments import laboratory
-        from octavo.experiments import reproduce as work
-        from octavo.experiments.settings import load_settings, settings_for
-        from octavo.experiments.table import load_table
+    began = time.monotonic()
+    from octavo.errors import SpecError
+    from octavo.experiments import planning
+    from octavo.experiments.estimate import estimate, total_seconds
+    from octavo.experiments.runner import RunConfiguration
+    from octavo.experiments.settings import load_settings, settings_for
+    from octavo.experiments.table import load_table
 
-        if engine not in ("local", "ray"):
-            raise SpecError(f"unknown engine {engine!r}; use local or ray")
-        chosen = settings_for(model) if settings is None else load_settings(settings)
-        loaded = [load_table(name) for name in tables]
-        place = laboratory.Place(
-            model=model,
-            data=None if data is None else str(data),
-            output=str(output),
-            device=device.value,
-            tables=tuple(tables),
-        )
-        selection = work.Selection(
-            tasks=tuple(task or ()), rows=tuple(row or ()), seeds=tuple(only_seed or ())
-        )
-        cells = work.plan(loaded, selection, chosen, place)
-        store = work.find_store(place, chosen)
-        missing = store.missing(cells)
-        current.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
-        if data is not None and (absent := work.missing_tasks(loaded, data)):
-            current.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
-        failed: dict[str, str] = {}
-        if not dry_run:
-            made = work.make_engine(engine, place, workers, address)
-            failed = _run(current, cells, len(missing), place, chosen, made, stop_after or math.inf)
-        left = store.missing(cells)
-        current.show(
-            f"{len(cells) - len(left)} of {len(cells)} cells are done; "
-            f"render them with octavo tables {output}"
-        )
-        current.result({"cells": len(cells), "missing": [cell.path for cell in left], "failed": failed})
-        if failed:
-            from octavo.experiments.grid import failures_message
+    if engine not in ("local", "ray"):
+        raise SpecError(f"unknown engine {engine!r}; use local or ray")
+    chosen = settings_for(model) if settings is None else load_settings(settings)
+    loaded = [load_table(name) for name in tables]
+    configuration = RunConfiguration(
+        model=model,
+        data=None if data is None else str(data),
+        output=str(output),
+        device=device.value,
+        settings=chosen.name,
+        start_seed=start_seed,
+        tables=tuple(tables),
+    )
+    selection = planning.Selection(
+        tasks=tuple(task or ()),
+        rows=tuple(row or ()),
+        seeds=tuple(only_seed or ()),
+    )
+    results = configuration.results()
+    cells = planning.plan(loaded, selection, chosen, configuration)
+    missing = results.missing(cells)
+    console.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
+    if data is not None and (absent := planning.missing_tasks(loaded, data)):
+        console.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
+    failed: dict[str, str] = {}
+    document: dict[str, Any] = {"cells": len(cells)}
+    if dry_run:
+        estimates = estimate(missing, results.all())
+        _show_plan(console, estimates, total_seconds(estimates))
+        document |= {
+            "plan": [each.to_dict() for each in estimates],
+            "seconds": total_seconds(estimates),
+        }
+    else:
+        made = planning.make_engine(engine, configuration, workers, address)
+        left_over = math.inf if stop_after is None else began + stop_after - time.monotonic()
+        failed = _run(console, cells, len(missing), configuration, made, left_over)
+    left = results.missing(cells)
+    console.show(
+        f"{len(cells) - len(left)} of {len(cells)} cells are done; render them with octavo tables {output}"
+    )
+    console.result({**document, "missing": [cell.path for cell in left], "failed": failed})
+    if failed:
+        from octavo.experiments.grid import failures_message
 
-            raise failures_message(failed)
+        raise failures_message(failed)
+
+
+def _show_plan(console: Console, estimates: Sequence[CellEstimate], total: float | None) -> None:
+    """List the cells to run, and how long they take one after another."""
+    for each in estimates:
+        steps = f", {each.steps} steps" if each.steps else ""
+        seconds = "" if each.seconds is None else f", about {_duration(each.seconds)}"
+        console.show(f"{each.cell.path}{steps}{seconds}")
+    if not estimates:
+        return
+    if total is not None:
+        console.show(
+            f"About {_duration(total)} one after another, on a machine like that of the results here."
+        )
+        return
+    unknown = sum(each.seconds is None for each in estimates)
+    console.show(
+        f"The time of {unknown} cells is not known before one of their kind has run in this folder; "
+        f"training takes {sum(each.steps for each in estimates)} steps in all."
+    )
+
+
+def _duration(seconds: float) -> str:
+    """Return a duration in the unit that suits it."""
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 def _run(
-    current: Session,
+    console: Console,
     cells: list[Cell],
     total: int,
-    place: Place,
-    settings: Settings,
+    configuration: RunConfiguration,
     engine: Engine,
     stop_after: float,
 ) -> dict[str, str]:
-    from octavo.experiments.reproduce import reproduce
+    from octavo.experiments.planning import reproduce
 
     done = 0
-    with current.progress("Running cells") as progress:
+    with console.progress("Running cells") as progress:
 
         def report(cell: Cell, score: float | None, failure: str | None) -> None:
             nonlocal done
             done += 1
             progress(done, total)
-            found = f"failed: {failure}" if score is None else f"{score:.2f}"
-            current.show(f"[{done}/{total}] {cell.path} {found}")
+            outcome = f"failed: {failure}" if score is None else f"{score:.2f}"
+            console.show(f"[{done}/{total}] {cell.path} {outcome}")
 
-        return reproduce(cells, place, settings, engine, stop_after=stop_after, report=report)
+        return reproduce(cells, configuration, engine, stop_after=stop_after, report=report)

@@ -1,30 +1,34 @@
-"""`octavo sites`: every place of a model where a tensor can be quantized."""
+"""`octavo sites`: every site of a model, its role and shape, and how a saved model quantizes it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from octavo.cli.options import DebugOption, Device, DeviceOption, JsonOption, ModelArgument, SeedOption
-from octavo.cli.session import session
+from octavo.cli.command import command
+from octavo.cli.console import Console
+from octavo.cli.options import ModelArgument
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder, Site
+    from octavo.graph.quantizers.description import Quantization
 
 _HELP = """List the sites of a model: every place where a tensor can be quantized.
 
 A site has a name that recipes refer to (`layers.3.ffn_output`), a role that is the same in every encoder
-(`ffn_output`), and a shape. Activations are listed in the order of computation. Of a model that Octavo saved,
-the bits of each site are shown as well.
+(`ffn_output`), and a shape. Activations are listed in the order of computation. A model that Octavo saved
+also shows how each site is quantized: bits, granularity, and how many groups have a range of their own.
 
 Examples:
 
 * `octavo sites demo:minilm`
 * `octavo sites demo:minilm --placement linear-inputs --weights`
+* `octavo sites minilm-w8a8` (a folder that `octavo quantize` saved)
 * `octavo sites bert-base-uncased --json`
 """
 
@@ -36,76 +40,88 @@ class Placement(StrEnum):
     linear_inputs = "linear-inputs"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("sites", help=_HELP)(_sites)
-
-
+@command("sites", _HELP)
 def _sites(
+    console: Console,
     model: ModelArgument,
     placement: Annotated[
         Placement,
         typer.Option(
+            "--placement",
             help="Which activations: full is the paper's set, linear-inputs what integer kernels read "
-            "(inputs of linear layers and of the two attention products)."
+            "(inputs of linear layers and of the two attention products).",
         ),
     ] = Placement.full,
     weights: Annotated[bool, typer.Option("--weights", help="Add a table of the weights.")] = False,
-    as_json: JsonOption = False,
-    seed: SeedOption = 0,
-    device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        encoder = current.load(model)
-        activation_sites, weight_sites = _chosen(encoder, placement), encoder.weight_sites
-        bits = _bits(encoder)
-        current.show(_table(f"Activations ({placement})", activation_sites, bits))
-        if weights:
-            current.show(_table("Weights", weight_sites, bits))
-        current.show(f"{len(activation_sites)} activation sites, {len(weight_sites)} weights.")
-        current.result(
-            {
-                "model": model,
-                "head": encoder.head,
-                "placement": placement,
-                "activation_sites": _entries(activation_sites, bits),
-                "weight_sites": _entries(weight_sites, bits),
-            }
-        )
+    encoder = console.load(model)
+    activation_sites, weight_sites = _in_placement(encoder, placement), encoder.weight_sites
+    quantized = _quantized(encoder)
+    console.show(_table(f"Activations ({placement})", activation_sites, quantized))
+    if weights:
+        console.show(_table("Weights", weight_sites, quantized))
+    console.show(f"{len(activation_sites)} activation sites, {len(weight_sites)} weights.")
+    console.result(
+        {
+            "model": model,
+            "head": encoder.head,
+            "placement": placement,
+            "activation_sites": _entries(activation_sites, quantized),
+            "weight_sites": _entries(weight_sites, quantized),
+        }
+    )
 
 
-def _chosen(encoder: Encoder, placement: Placement) -> tuple[Site, ...]:
+def _in_placement(encoder: Encoder, placement: Placement) -> tuple[Site, ...]:
     from octavo.graph import in_placement
 
     return in_placement(encoder.activation_sites, placement.value)
 
 
-def _bits(encoder: Encoder) -> dict[str, int] | None:
-    """The bits of every quantized site, or None for a float model."""
+def _quantized(encoder: Encoder) -> dict[str, Quantization] | None:
+    """Return how every quantized site is quantized, or None for a float model."""
     from octavo.graph import QuantizedEncoder
+    from octavo.graph.quantizers.description import describe_quantizer
 
     if not isinstance(encoder, QuantizedEncoder):
         return None
-    return {name: quantizer.spec.bits for name, quantizer in encoder.quantizers.items()}
+    return {name: describe_quantizer(quantizer) for name, quantizer in encoder.quantizers.items()}
 
 
-def _table(title: str, sites: Iterable[Site], bits: dict[str, int] | None) -> Table:
+def _table(title: str, sites: Iterable[Site], quantized: dict[str, Quantization] | None) -> Table:
     table = Table(title=title, title_justify="left")
     for header in ("site", "role", "shape"):
         table.add_column(header, no_wrap=True)
-    if bits is not None:
+    if quantized is not None:
         table.add_column("bits", justify="right")
+        table.add_column("granularity", no_wrap=True)
+        table.add_column("groups", justify="right")
     for site in sites:
-        width = [] if bits is None else [str(bits.get(site.name, "float"))]
-        table.add_row(site.name, site.role, shape_in_words(site), *width)
+        cells = [] if quantized is None else _cells(quantized.get(site.name))
+        table.add_row(site.name, site.role, shape_in_words(site), *cells)
     return table
 
 
+def _cells(how: Quantization | None) -> list[str]:
+    """Return the cells of bits, granularity and groups."""
+    if how is None:
+        return ["float", "", ""]
+    granularity = f"{how.granularity}, permuted" if how.permuted else how.granularity
+    return [str(how.bits), granularity, "" if how.groups is None else str(how.groups)]
+
+
 def shape_in_words(site: Site) -> str:
-    """`batch x length x 384`."""
+    """Return `batch x length x 384`."""
     return " x ".join(map(str, site.shape))
 
 
-def _entries(sites: Iterable[Site], bits: dict[str, int] | None) -> list[dict[str, Any]]:
-    return [site.to_dict() | ({} if bits is None else {"bits": bits.get(site.name)}) for site in sites]
+def _entries(sites: Iterable[Site], quantized: dict[str, Quantization] | None) -> list[dict[str, Any]]:
+    return [
+        site.to_dict() | ({} if quantized is None else _entry(quantized.get(site.name))) for site in sites
+    ]
+
+
+def _entry(how: Quantization | None) -> dict[str, Any]:
+    if how is None:
+        return {"bits": None, "granularity": None, "groups": None, "permuted": None}
+    return asdict(how)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from octavo.cli.options import DebugOption, Device, JsonOption
-from octavo.cli.session import session
+from octavo.cli.command import command
+from octavo.cli.console import Console
 
 if TYPE_CHECKING:
     from octavo.experiments.summary import Scores
@@ -29,59 +29,55 @@ Examples:
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the application."""
-    app.command("tables", help=_HELP)(_tables)
-
-
+@command("tables", _HELP)
 def _tables(
+    console: Console,
     results: Annotated[
         Path, typer.Argument(metavar="DIR", help="A folder of `octavo reproduce`.", show_default=False)
     ],
     table: Annotated[
-        list[str] | None, typer.Option(help="Only these tables.", show_default="all with results")
+        list[str] | None, typer.Option("--table", help="Only these tables.", show_default="all with results")
     ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write Markdown here, figures beside it."),
     ] = None,
     details: Annotated[bool, typer.Option("--details", help="Add every score with its spread.")] = False,
-    as_json: JsonOption = False,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=0, device=Device.cpu, debug=debug) as current:
-        from dataclasses import asdict
+    from dataclasses import asdict
 
-        from octavo.experiments.render import render_details, render_figure, render_table
-        from octavo.experiments.store import Store
-        from octavo.experiments.summary import shown_tasks, summarize
-        from octavo.experiments.table import load_table, table_names
-        from octavo.files import write_file
+    from octavo.experiments.render import render_details, render_figure, render_table
+    from octavo.experiments.results import read_results
+    from octavo.experiments.summary import shown_tasks, summarize
+    from octavo.experiments.table import load_table, table_names
+    from octavo.files import write_file
 
-        store = Store(results)
-        about = store.about()
-        scores = summarize(store.all())
-        chosen = [load_table(name) for name in table or table_names()]
-        chosen = [each for each in chosen if table or _worth_showing(each, shown_tasks(each, scores), scores)]
-        parts = [render_table(each, scores) for each in chosen]
-        if details:
-            parts.append("### Every score\n\n" + render_details(scores))
-        text = "\n".join(parts)
-        if output is None:
-            current.write(text)
-        else:
-            with write_file(output, force=True) as draft:
-                draft.write_text(_placed(text, output), encoding="utf-8")
-            for each in chosen:
-                with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
-                    draft.write_text(render_figure(each, scores), encoding="utf-8")
-            current.show(f"Wrote {output} with {len(chosen)} tables of {about['model']}")
-        listed = [{"row": row, "task": task, **asdict(score)} for (row, task), score in scores.items()]
-        current.result({"about": about, "scores": listed})
+    read = read_results(results)
+    scores = summarize(read.all())
+    chosen = [load_table(name) for name in table or table_names()]
+    chosen = [each for each in chosen if table or _worth_showing(each, shown_tasks(each, scores), scores)]
+    parts = [render_table(each, scores) for each in chosen]
+    if details:
+        parts.append("### Every score\n\n" + render_details(scores))
+    text = "\n".join(parts)
+    if not parts:
+        have = "results of FP32 only" if scores else "no results yet"
+        console.show(f"{results} has {have}; octavo reproduce adds to them")
+    elif output is None:
+        console.write(text)
+    else:
+        with write_file(output, force=True) as draft:
+            draft.write_text(_placed(text, output), encoding="utf-8")
+        for each in chosen:
+            with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
+                draft.write_text(render_figure(each, scores), encoding="utf-8")
+        console.show(f"Wrote {output} with {len(chosen)} tables of {read.about['model']}")
+    listed = [{"row": row, "task": task, **asdict(score)} for (row, task), score in scores.items()]
+    console.result({"about": read.about, "scores": listed})
 
 
 def _placed(text: str, file: Path) -> str:
-    """The new content of a file: between its marks if it has them, else the tables alone."""
+    """Return the new content of a file: between its marks if it has them, else the tables alone."""
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
     before, begin, rest = old.partition(_BEGIN)
     _, end, after = rest.partition(_END)
@@ -89,7 +85,7 @@ def _placed(text: str, file: Path) -> str:
 
 
 def _worth_showing(table: Table, tasks: Sequence[str], scores: Scores) -> bool:
-    """Whether a table has more than its FP32 row."""
+    """Return whether a table has more than its FP32 row."""
     return any(
         row.method != "finetune" and (row.name, task) in scores for row in table.rows for task in tasks
     )

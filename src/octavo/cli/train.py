@@ -10,29 +10,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from octavo.cli.command import command
+from octavo.cli.console import Console
 from octavo.cli.options import (
     DataOption,
-    DebugOption,
     Device,
     DeviceOption,
     ForceOption,
-    JsonOption,
     ModelArgument,
     SeedOption,
 )
-from octavo.cli.session import Session, session
 
 if TYPE_CHECKING:
-    from octavo.experiments.task_data import TaskData
     from octavo.graph import Encoder
     from octavo.methods.training.hyperparameters import Hyperparameters
-    from octavo.methods.training.loop import Running, TrainingResult
+    from octavo.methods.training.loop import RunOptions, TrainingResult
+    from octavo.progress import Progress
+    from octavo.tasks.task_data import TaskData
 
 _FINETUNE = """Fine-tune a pre-trained model on a task of GLUE in FP32 (appendix B.1).
 
 Adam, linear decay, at most 128 tokens; learning rate, batch size and epochs are the paper's for the task
-unless given. The best epoch by the development set is kept. A run that was stopped goes on from its last
-checkpoint. The result is a folder in Hugging Face's format. Several processes: start it with `torchrun` or
+unless given. The best epoch by the development set is kept. A run that was stopped resumes from its last
+checkpoint. The result is a folder in Hugging Face's format, which `octavo evaluate` scores with the same
+length of texts. Several processes: start it with `torchrun` or
 `accelerate launch`.
 
 Examples:
@@ -54,18 +55,27 @@ Examples:
 * `octavo qat bert-rte --recipe w4a8-e2-qat --task glue/rte --data glue -o bert-rte-w4a8 --epochs 6`
 """
 
-TaskOption = Annotated[str, typer.Option(help="The task, such as glue/rte.", show_default=False)]
+TaskOption = Annotated[str, typer.Option("--task", help="The task, such as glue/rte.", show_default=False)]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where the model is saved.", show_default=False)
 ]
 RateOption = Annotated[
-    float | None, typer.Option(min=0, help="Maximum learning rate.", show_default="the paper's")
+    float | None,
+    typer.Option("--learning-rate", min=0, help="Maximum learning rate.", show_default="the paper's"),
 ]
-BatchOption = Annotated[int | None, typer.Option(min=1, help="Examples a step.", show_default="the paper's")]
+BatchOption = Annotated[
+    int | None, typer.Option("--batch-size", min=1, help="Examples per step.", show_default="the paper's")
+]
 EpochsOption = Annotated[
-    int | None, typer.Option(min=1, help="Passes over the data.", show_default="the paper's")
+    int | None, typer.Option("--epochs", min=1, help="Passes over the data.", show_default="the paper's")
 ]
-PrecisionOption = Annotated[str, typer.Option(help="no, bf16 or fp16: mixed precision by accelerate.")]
+LengthOption = Annotated[
+    int | None,
+    typer.Option("--max-length", min=2, help="Most tokens of a text.", show_default="the paper's 128"),
+]
+PrecisionOption = Annotated[
+    str, typer.Option("--mixed-precision", help="no, bf16 or fp16: mixed precision by accelerate.")
+]
 CompileOption = Annotated[
     bool,
     typer.Option(
@@ -73,17 +83,14 @@ CompileOption = Annotated[
     ),
 ]
 LogOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Log to tensorboard or another tracker of accelerate.")
+    str | None,
+    typer.Option("--log", metavar="NAME", help="Log to tensorboard or another tracker of accelerate."),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add both commands to the application."""
-    app.command("finetune", help=_FINETUNE)(_finetune)
-    app.command("qat", help=_QAT)(_qat)
-
-
+@command("finetune", _FINETUNE)
 def _finetune(
+    console: Console,
     model: ModelArgument,
     task: TaskOption,
     output: OutputOption,
@@ -91,58 +98,62 @@ def _finetune(
     learning_rate: RateOption = None,
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train with so many seeds and keep the median.")] = 1,
+    max_length: LengthOption = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, help="Train with this many seeds and keep the median.")
+    ] = 1,
     mixed_precision: PrecisionOption = "no",
     compiled: CompileOption = False,
     log: LogOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo.files import check_output
-        from octavo.methods.training.finetuning import finetune, own_copy, save_encoder
-        from octavo.methods.training.head import new_head
-        from octavo.methods.training.hyperparameters import finetuning_defaults
-        from octavo.tasks.glue import glue_task
+    from octavo.experiments.paper import finetuning_defaults
+    from octavo.files import check_output
+    from octavo.methods.training.finetuning import save_encoder
+    from octavo.methods.training.head import load_with_head
+    from octavo.methods.training.seeds import finetune_seeds, median_by
+    from octavo.tasks.glue import glue_task
+    from octavo.tasks.heads import name_outputs
+    from octavo.tasks.task_data import read_task
 
-        described = glue_task(task)
-        check_output(output, force, marker="config.json")
-        hyper = _changed(finetuning_defaults(task), learning_rate, batch_size, epochs)
-        with _launch(mixed_precision, log, output, device) as accelerator:
-            base = _load(current, model, described.outputs, accelerator)
-            name_outputs(base, task)
-            read = _read(base, task, data)
-            runs: list[tuple[float, int, Encoder, TrainingResult]] = []
-            for each in range(seed, seed + seeds):
-                encoder = own_copy(base)
-                new_head(encoder, each)
-                with current.progress(f"Fine-tuning, seed {each}") as progress:
-                    running = _running(output, each, progress, accelerator, log, compiled)
-                    result = finetune(
-                        encoder,
-                        read.train,
-                        hyper,
-                        seed=each,
-                        score=lambda encoder=encoder: read.score(encoder),  # type: ignore[misc]
-                        running=running,
-                    )
-                runs.append((read.score(encoder), each, encoder, result))
-            runs.sort(key=lambda run: run[:2])
-            _, kept, encoder, result = runs[(len(runs) - 1) // 2]
-            if accelerator is None or accelerator.is_main_process:
-                save_encoder(encoder, output, force=force)
-                _report(current, output, task, read, encoder, result, kept, [run[0] for run in runs], hyper)
+    outputs = glue_task(task).outputs
+    check_output(output, force, marker="config.json")
+    hyper = _changed(finetuning_defaults(task), learning_rate, batch_size, epochs, max_length)
+    with _launch(mixed_precision, log, output, device) as accelerator:
+        with console.progress(f"Loading {model}"):
+            base = load_with_head(model, outputs, device=_device(device, accelerator))
+        name_outputs(base, task)
+        examples = read_task(base, task, data, hyper.max_length)
+        with console.progress("Fine-tuning") as progress:
+            runs = finetune_seeds(
+                base,
+                examples.train,
+                hyper,
+                seeds=range(seed, seed + seeds),
+                score=examples.score,
+                output=output,
+                options=_options(progress, accelerator, log, compiled),
+            )
+        kept = median_by(lambda run: run.score, runs)
+        if accelerator is None or accelerator.is_main_process:
+            save_encoder(kept.encoder, output, force=force)
+            scores = sorted(run.score for run in runs)
+            _report(console, output, task, examples, kept.encoder, kept.result, kept.seed, scores, hyper)
 
 
+@command("qat", _QAT)
 def _qat(
+    console: Console,
     model: ModelArgument,
     recipe: Annotated[
         str,
         typer.Option(
-            metavar="NAME|FILE", help="A preset such as w8a8-qat, or a YAML file.", show_default=False
+            "--recipe",
+            metavar="NAME|FILE",
+            help="A preset such as w8a8-qat, or a YAML file.",
+            show_default=False,
         ),
     ],
     task: TaskOption,
@@ -151,104 +162,80 @@ def _qat(
     learning_rate: RateOption = None,
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
+    max_length: LengthOption = None,
     calibration_texts: Annotated[
-        int, typer.Option(min=1, help="Training texts that ranges start from.")
+        int, typer.Option("--calibration-texts", min=1, help="Training texts that ranges start from.")
     ] = 16,
     mixed_precision: PrecisionOption = "no",
     compiled: CompileOption = False,
     log: LogOption = None,
     force: ForceOption = False,
-    as_json: JsonOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
-    debug: DebugOption = False,
 ) -> None:
-    with session(as_json=as_json, seed=seed, device=device, debug=debug) as current:
-        from octavo.files import check_output
-        from octavo.graph.saved.write import MANIFEST
-        from octavo.methods.training.hyperparameters import qat_defaults
-        from octavo.methods.training.quantized import qat
-        from octavo.spec.presets import recipe as find_recipe
-        from octavo.tasks.glue import glue_task
-
-        glue_task(task)
-        chosen = find_recipe(recipe)
-        check_output(output, force, marker=MANIFEST)
-        hyper = _changed(qat_defaults(task, chosen), learning_rate, batch_size, epochs)
-        with _launch(mixed_precision, log, output, device) as accelerator:
-            base = _load(current, model, None, accelerator)
-            check_head(base, task)
-            read = _read(base, task, data)
-            with current.progress(f"Training {chosen.name}") as progress:
-                quantized, result = qat(
-                    base,
-                    chosen,
-                    read.train,
-                    hyper,
-                    calibration=read.sample(calibration_texts, seed),
-                    seed=seed,
-                    score=read.score,
-                    running=_running(output, seed, progress, accelerator, log, compiled),
-                )
-            if accelerator is None or accelerator.is_main_process:
-                quantized.save(output, force=force)
-                _report(current, output, task, read, quantized, result, seed, [read.score(quantized)], hyper)
-
-
-def name_outputs(encoder: Encoder, task: str) -> None:
-    """Write the task's labels into the configuration, so that whoever loads the model knows them."""
+    from octavo import load
+    from octavo.experiments.paper import qat_defaults
+    from octavo.files import check_output
+    from octavo.graph.saved.write import MANIFEST
+    from octavo.methods.training.checkpoint import checkpoint_beside
+    from octavo.methods.training.quantized import qat
+    from octavo.spec.presets import recipe as find_recipe
     from octavo.tasks.glue import glue_task
+    from octavo.tasks.heads import check_head
+    from octavo.tasks.task_data import read_task
 
-    labels = glue_task(task).labels
-    if labels is None:
-        encoder.config.problem_type = "regression"
-        return
-    encoder.config.id2label = dict(enumerate(labels))
-    encoder.config.label2id = {label: index for index, label in enumerate(labels)}
-
-
-def check_head(encoder: Encoder, task: str) -> None:
-    """Refuse a model whose head does not fit the task."""
-    from octavo.errors import ModelError
-    from octavo.tasks.glue import glue_task
-
-    outputs = glue_task(task).outputs
-    found = getattr(encoder.config, "num_labels", None) if encoder.head == "sequence-classification" else None
-    if found != outputs:
-        has = "no classification head" if found is None else f"a head with {found} outputs"
-        raise ModelError(
-            f"{encoder.name} has {has}, {task} needs {outputs}; "
-            f"fine-tune it first: octavo finetune MODEL --task {task}"
-        )
+    glue_task(task)
+    chosen = find_recipe(recipe)
+    check_output(output, force, marker=MANIFEST)
+    hyper = _changed(qat_defaults(task, chosen), learning_rate, batch_size, epochs, max_length)
+    with _launch(mixed_precision, log, output, device) as accelerator:
+        with console.progress(f"Loading {model}"):
+            base = load(model, device=_device(device, accelerator))
+        check_head(base, task)
+        examples = read_task(base, task, data, hyper.max_length)
+        with console.progress(f"Training {chosen.name}") as progress:
+            options = _options(progress, accelerator, log, compiled)
+            quantized, result = qat(
+                base,
+                chosen,
+                examples.train,
+                hyper,
+                calibration=examples.sample(calibration_texts, seed),
+                seed=seed,
+                score=examples.score,
+                options=replace(options, checkpoint=checkpoint_beside(output, seed)),
+            )
+        if accelerator is None or accelerator.is_main_process:
+            quantized.save(output, force=force)
+            scores = [examples.score(quantized)]
+            _report(console, output, task, examples, quantized, result, seed, scores, hyper)
 
 
 def _changed(
-    hyper: Hyperparameters, learning_rate: float | None, batch_size: int | None, epochs: int | None
+    hyper: Hyperparameters,
+    learning_rate: float | None,
+    batch_size: int | None,
+    epochs: int | None,
+    max_length: int | None,
 ) -> Hyperparameters:
-    given = {"learning_rate": learning_rate, "batch_size": batch_size, "epochs": epochs}
+    given = {
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "epochs": epochs,
+        "max_length": max_length,
+    }
     changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
     return replace(hyper, **changes)
 
 
-def _load(current: Session, model: str, labels: int | None, accelerator: Any) -> Encoder:
-    import octavo
-
-    head: Any = {} if labels is None else {"head": "sequence-classification", "labels": labels}
-    device = current.device if accelerator is None else str(accelerator.device)
-    with current.progress(f"Loading {model}"):
-        return octavo.load(model, device=device, **head)
-
-
-def _read(encoder: Encoder, task: str, data: Path | None) -> TaskData:
-    from octavo.experiments.task_data import read_task
-
-    return read_task(encoder, task, data)
+def _device(device: Device, accelerator: Any) -> str:
+    return str(device if accelerator is None else accelerator.device)
 
 
 @contextmanager
 def _launch(precision: str, log: str | None, output: Path, device: str) -> Iterator[Any]:
     """Yield an accelerator where several processes, mixed precision or a tracker ask for it, else None."""
-    from octavo.experiments.launch import accelerator_for
+    from octavo.methods.training.launch import accelerator_for
 
     accelerator = accelerator_for(precision, log, output, cpu=device == "cpu")
     yield accelerator
@@ -257,47 +244,40 @@ def _launch(precision: str, log: str | None, output: Path, device: str) -> Itera
         accelerator.end_training()
 
 
-def _running(
-    output: Path, seed: int, progress: Any, accelerator: Any, log: str | None, compiled: bool
-) -> Running:
-    from octavo.methods.training.loop import Running
+def _options(progress: Progress, accelerator: Any, log: str | None, compiled: bool) -> RunOptions:
+    from octavo.methods.training.loop import RunOptions
 
     write = None if log is None else lambda step, values: accelerator.log(values, step=step)
-    checkpoint = output.with_name(f".{output.name}-seed-{seed}.checkpoint")
-    return Running(
-        checkpoint=checkpoint, progress=progress, accelerator=accelerator, log=write, compile=compiled
-    )
+    return RunOptions(progress=progress, accelerator=accelerator, log=write, compile=compiled)
 
 
 def _report(
-    current: Session,
+    console: Console,
     output: Path,
     task: str,
-    read: TaskData,
+    examples: TaskData,
     model: Encoder,
     result: TrainingResult,
     seed: int,
     scores: list[float],
     hyper: Hyperparameters,
 ) -> None:
-    import shutil
-
+    from octavo.methods.training.checkpoint import discard_checkpoints_beside
     from octavo.versions import versions
 
-    for folder in output.parent.glob(f".{output.name}-seed-*.checkpoint"):
-        shutil.rmtree(folder, ignore_errors=True)
-    metrics = read.metrics(model)
+    discard_checkpoints_beside(output)
+    metrics = examples.metrics(model)
     shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
-    partial = [split for split, about in read.about.items() if about["partial"]]
+    partial = [split for split, about in examples.about.items() if about["partial"]]
     epoch = f"epoch {result.kept_epoch} of {hyper.epochs}"
-    current.show(f"{task}: {shown} (seed {seed}, {epoch}, {result.seconds:.0f} s)")
+    console.show(f"{task}: {shown} (seed {seed}, {epoch}, {result.seconds:.0f} s)")
     if len(scores) > 1:
         listed = ", ".join(f"{score:.2f}" for score in scores)
-        current.show(f"Scores of all seeds: {listed}; the median was kept.")
+        console.show(f"Scores of all seeds: {listed}; the median was kept.")
     if partial:
-        current.warn(f"the data is partial: {', '.join(partial)}")
-    current.show(f"Saved in {output}")
-    current.result(
+        console.warn(f"the data is partial: {', '.join(partial)}")
+    console.show(f"Saved in {output}")
+    console.result(
         {
             "task": task,
             "output": str(output),
@@ -307,7 +287,7 @@ def _report(
             "seed": seed,
             "hyperparameters": hyper.to_dict(),
             "training": result.to_dict(),
-            "data": read.about,
+            "data": examples.about,
             "versions": versions(),
         }
     )

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
+from octavo.diagnosis.chapter import Finding as Finding
 from octavo.diagnosis.diagnosis import Diagnosis as Diagnosis
-from octavo.diagnosis.diagnosis import Finding as Finding
 from octavo.diagnosis.run import diagnose as diagnose

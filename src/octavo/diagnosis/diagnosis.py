@@ -2,89 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from octavo.diagnosis.attention import Head
-from octavo.diagnosis.distributions import Distributions
-from octavo.diagnosis.outliers import OutlierDimension, Recurrence
-from octavo.diagnosis.sensitivity import Sensitivity
-from octavo.diagnosis.statistics import SiteStatistics
-from octavo.diagnosis.tokens import Coincidence
-from octavo.diagnosis.trial import Trial
+from octavo.diagnosis.chapter import Finding
 
-Level = Literal["problem", "note", "fine", "advice"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing to know, in plain language, with what it rests on and the commands that act on it."""
-
-    level: Level
-    title: str
-    text: str
-    evidence: tuple[str, ...] = ()
-    commands: tuple[str, ...] = ()
+if TYPE_CHECKING:
+    from octavo.diagnosis.chapters.attention import Attention, Head
+    from octavo.diagnosis.chapters.dimensions import Dimensions, OutlierDimension, Recurrence
+    from octavo.diagnosis.chapters.ranking import Ranking, SiteStatistics
+    from octavo.diagnosis.chapters.remedies import Remedies, Trial
+    from octavo.diagnosis.chapters.sensitivity import Sensitivity
+    from octavo.diagnosis.chapters.tasks import Distributions
+    from octavo.diagnosis.chapters.tokens import Coincidence, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
     """Why a model breaks when it is quantized.
 
-    sites: statistics of every activation site, the worst first.
-    outliers: dimensions that stand out, by site; recurrences: the same by dimension and role.
-    token_roles, token_sites: how far outlier tokens are separators, class tokens and punctuation.
-    heads: attention heads (empty without attention). trials: the remedies on the same texts.
-    sensitivity, distributions: None unless asked for. report: where the report was written, if anywhere.
+    results: what each chapter found, by its name; the properties are the parts of it that users ask for.
+    document: the same as plain data. report: where the report was written, if anywhere.
     """
 
     model: str
     texts: int
     sequence: int
-    sites: tuple[SiteStatistics, ...]
-    outliers: tuple[OutlierDimension, ...]
-    recurrences: tuple[Recurrence, ...]
-    token_roles: Mapping[str, Coincidence]
-    token_sites: Mapping[str, Coincidence]
-    heads: tuple[Head, ...]
-    trials: tuple[Trial, ...]
-    sensitivity: Sensitivity | None
-    distributions: Distributions | None
+    results: Mapping[str, Any] = field(repr=False)
     findings: tuple[Finding, ...]
+    document: Mapping[str, Any] = field(repr=False)
     provenance: Mapping[str, Any]
     report: Path | None = None
+
+    @property
+    def sites(self) -> tuple[SiteStatistics, ...]:
+        """Statistics of every activation site, the worst first."""
+        ranking: Ranking = self.results["ranking"]
+        return ranking.sites
 
     @property
     def worst(self) -> SiteStatistics:
         """The site that 8 bits hurt most."""
         return self.sites[0]
 
+    @property
+    def outliers(self) -> tuple[OutlierDimension, ...]:
+        """Dimensions that stand out, by site."""
+        return self._dimensions.outliers
+
+    @property
+    def recurrences(self) -> tuple[Recurrence, ...]:
+        """Dimensions that stand out, by dimension and role."""
+        return self._dimensions.recurrences
+
+    @property
+    def token_roles(self) -> Mapping[str, Coincidence]:
+        """How far outlier tokens are separators, class tokens and punctuation, by role."""
+        return self._tokens.roles
+
+    @property
+    def token_sites(self) -> Mapping[str, Coincidence]:
+        """The same by site."""
+        return self._tokens.sites
+
+    @property
+    def heads(self) -> tuple[Head, ...]:
+        """Attention heads; empty without attention."""
+        attention: Attention = self.results["attention"]
+        return attention.heads
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """The remedies on the same texts."""
+        remedies: Remedies = self.results["remedies"]
+        return remedies.trials
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """What each group of sites costs; None unless asked for."""
+        sensitivity: Sensitivity | None = self.results["sensitivity"]
+        return sensitivity
+
+    @property
+    def distributions(self) -> Distributions | None:
+        """Activations on the texts of other tasks; None unless asked for."""
+        distributions: Distributions | None = self.results["tasks"]
+        return distributions
+
+    @property
+    def _dimensions(self) -> Dimensions:
+        dimensions: Dimensions = self.results["dimensions"]
+        return dimensions
+
+    @property
+    def _tokens(self) -> Tokens:
+        tokens: Tokens = self.results["tokens"]
+        return tokens
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data: what `report.json` and `--json` hold."""
+        """Return plain data: what `report.json` and `--json` hold."""
         return {
             "octavo": 1,
             "model": self.model,
             "texts": self.texts,
             "sequence": self.sequence,
             "findings": [asdict(finding) for finding in self.findings],
-            "sites": [site.to_dict() for site in self.sites],
-            "outliers": [outlier.to_dict() for outlier in self.outliers],
-            "recurrences": _plain(self.recurrences),
-            "tokens": {"roles": _dicts(self.token_roles), "sites": _dicts(self.token_sites)},
-            "heads": [head.to_dict() for head in self.heads],
-            "trials": [trial.to_dict() for trial in self.trials],
-            "sensitivity": None if self.sensitivity is None else self.sensitivity.to_dict(),
-            "distributions": None if self.distributions is None else asdict(self.distributions),
+            **self.document,
             "provenance": dict(self.provenance),
             "report": None if self.report is None else str(self.report),
         }
-
-
-def _plain(items: Iterable[Recurrence]) -> list[dict[str, Any]]:
-    return [asdict(item) for item in items]
-
-
-def _dicts(items: Mapping[str, Coincidence]) -> dict[str, Any]:
-    return {name: item.to_dict() for name, item in items.items()}

@@ -9,30 +9,28 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from octavo.diagnosis.attention import check_attention
-from octavo.diagnosis.collect import Progress, collect
+from octavo.diagnosis.chapter import Chapter, Observers, Score, Study
+from octavo.diagnosis.chapters import CHAPTERS
+from octavo.diagnosis.chapters.attention import check_attention
+from octavo.diagnosis.chapters.sensitivity import TABLE_2_RECIPE, check_scopes
+from octavo.diagnosis.chosen_text import choose_text
 from octavo.diagnosis.diagnosis import Diagnosis
-from octavo.diagnosis.distributions import distributions
-from octavo.diagnosis.findings import find
-from octavo.diagnosis.ledger import Ledger, fingerprint
-from octavo.diagnosis.outliers import recurrences
-from octavo.diagnosis.quality import Reference, Score
 from octavo.diagnosis.report import write_report
-from octavo.diagnosis.sensitivity import TABLE_2_RECIPE, analyse
-from octavo.diagnosis.statistics import ranked
-from octavo.diagnosis.text_view import look_at
-from octavo.diagnosis.tokens import TokenKinds
-from octavo.diagnosis.trial import try_recipes
-from octavo.diagnosis.variants import check_scopes
-from octavo.errors import DataError, ModelError
+from octavo.diagnosis.token_kinds import TokenKinds
+from octavo.diagnosis.watch import MomentsBySite
+from octavo.errors import DataError, ModelError, OutputError
 from octavo.graph import Encoder, QuantizedEncoder, Text
+from octavo.ledger import Ledger, fingerprint
+from octavo.progress import Progress, silent
 from octavo.spec import Recipe
 from octavo.spec.document import recipe_to_dict
 from octavo.versions import versions
 
 Stage = Callable[[str], AbstractContextManager[Progress]]
+PROGRESS = ".progress"
+"""The folder of finished measurements inside that of the report."""
 MEASURED_TEXTS = 64
-"""Recipes and variants are calibrated and measured on the first so many texts; statistics are of all."""
+"""At most this many texts, the first, calibrate and measure recipes and variants; statistics are of all."""
 
 
 def diagnose(
@@ -72,64 +70,88 @@ def diagnose(
     """
     scopes = check_scopes(sensitivity)
     _check(encoder, texts, attention)
-    stage = progress or _silent
     began = time.perf_counter()
+    kinds = TokenKinds(encoder)
+    chosen = choose_text(encoder, texts, kinds, sequence)
     settings = _settings(recipe, task, max_length, seed)
     folder = None if output is None else Path(output)
-    kinds = TokenKinds(encoder)
-    view = look_at(encoder, texts, kinds, sequence)
-    ledger = Ledger(folder, fingerprint(encoder, texts, settings), force)
-    with stage("Watching activations") as report:
-        collected = collect(
-            encoder,
-            texts,
-            kinds,
-            batch_size=batch_size,
-            max_length=max_length,
-            attention=attention,
-            progress=report,
-        )
-    sites = ranked(collected.statistics)
-    measured = list(texts[:MEASURED_TEXTS])
-    reference = Reference(encoder, measured, batch_size=batch_size, max_length=max_length, score=score)
-    float_score = _float_score(encoder, score, ledger)
-    with stage("Trying recipes") as report:
-        trials = try_recipes(
-            encoder, reference, measured, ledger=ledger, seed=seed, max_length=max_length, progress=report
-        )
-    found = None
-    if scopes:
-        with stage("Sensitivity") as report:
-            found = analyse(
-                encoder, reference, measured, scopes, recipe=recipe, ledger=ledger,
-                float_score=float_score,
-                worst=[site.name for site in sites], seed=seed, max_length=max_length, progress=report,
-            )  # fmt: skip
-    shown = None
-    if panels:
-        with stage("Tasks") as report:
-            shown = distributions(encoder, panels, max_length=max_length, progress=report)
-    again = recurrences(collected.outliers, encoder.activation_sites)
+    study = Study(
+        encoder=encoder,
+        texts=texts,
+        measured=list(texts[:MEASURED_TEXTS]),
+        kinds=kinds,
+        chosen=chosen,
+        ledger=_open_ledger(folder, encoder, texts, settings, force),
+        scopes=scopes,
+        recipe=recipe,
+        attention=attention,
+        score=score,
+        panels=panels,
+        batch_size=batch_size,
+        max_length=max_length,
+        seed=seed,
+        source=source,
+    )
+    chapters = [chapter(study) for chapter in CHAPTERS]
+    _conclude(chapters, study, progress or _silent_stage)
     diagnosis = Diagnosis(
         model=encoder.name,
         texts=len(texts),
-        sequence=view.place + 1,
-        sites=tuple(sites),
-        outliers=tuple(collected.outliers),
-        recurrences=tuple(again),
-        token_roles=collected.token_roles,
-        token_sites=collected.token_sites,
-        heads=tuple(collected.heads),
-        trials=tuple(trials),
-        sensitivity=found,
-        distributions=shown,
-        findings=tuple(find(collected, sites, again, trials, found, encoder.name, source, float_score)),
+        sequence=chosen.index + 1,
+        results=study.results,
+        findings=tuple(finding for chapter in chapters for finding in chapter.findings()),
+        document={key: part for chapter in chapters for key, part in chapter.to_dict().items()},
         provenance=settings
-        | {"measured_texts": len(measured), "seconds": time.perf_counter() - began, "versions": versions()},
+        | {
+            "measured_texts": len(study.measured),
+            "seconds": time.perf_counter() - began,
+            "versions": versions(),
+        },
     )
     if folder is None:
         return diagnosis
-    return replace(diagnosis, report=write_report(diagnosis, collected, view, folder))
+    return replace(diagnosis, report=write_report(diagnosis, chapters, folder))
+
+
+# -- the loop over chapters ----------------------------------------------------------------------------------
+
+
+def _conclude(chapters: Sequence[Chapter[Any]], study: Study, stage: Stage) -> None:
+    """Take what the ledger holds, watch what is missing, and let each chapter conclude in its turn."""
+    missing = [chapter for chapter in chapters if chapter.is_wanted() and not chapter.restore()]
+    observers = [each for chapter in missing if (each := chapter.observers()) != Observers()]
+    if observers:
+        with stage("Watching activations") as progress:
+            watch_texts(study, observers, progress)
+    for chapter in sorted(missing, key=lambda chapter: chapter.turn):
+        if chapter.stage is None:
+            chapter.finish(chapter.conclude(silent))
+            continue
+        with stage(chapter.stage) as progress:
+            chapter.finish(chapter.conclude(progress))
+    for chapter in chapters:
+        study.results.setdefault(chapter.name, None)
+
+
+def watch_texts(study: Study, observers: Sequence[Observers], progress: Progress) -> None:
+    """Run all texts twice, unpadded, then the chosen one; no tensor is held after it was looked at."""
+    # Token ids only: some kilobytes for thousands of texts.
+    batches = list(study.encoder.batches(study.texts, study.batch_size, study.max_length, pad=False))
+    by_site = MomentsBySite()
+    first = [by_site.see, *(each.first for each in observers if each.first is not None)]
+    second = [each.second for each in observers if each.second is not None]
+    done = 0
+    for watching, moments in ((first, None), (second, by_site.moments)):
+        for indices, batch in batches:
+            study.watch.run(batch, indices, watching, moments)
+            done += len(indices)
+            progress(done, 2 * len(study.texts))
+    alone = [each.chosen for each in observers if each.chosen is not None]
+    if alone:
+        study.watch.run(study.chosen.batch, [study.chosen.index], alone)
+
+
+# -- checks --------------------------------------------------------------------------------------------------
 
 
 def _check(encoder: Encoder, texts: Sequence[Text], attention: bool) -> None:
@@ -150,14 +172,31 @@ def _settings(recipe: Recipe | None, task: str | None, max_length: int | None, s
     return {"sensitivity_recipe": chosen, "task": task, "max_length": max_length, "seed": seed}
 
 
-def _float_score(encoder: Encoder, score: Score | None, ledger: Ledger) -> float | None:
-    if score is None:
-        return None
-    if "float_score" not in ledger:
-        ledger.put("float_score", score(encoder))
-    return float(ledger["float_score"])
+def _open_ledger(
+    folder: Path | None, encoder: Encoder, texts: Sequence[Text], settings: Mapping[str, Any], force: bool
+) -> Ledger:
+    """Open the measurements of an earlier run; refuse a folder of something else before any work is done."""
+    if folder is None:
+        return Ledger(None, {})
+    about = {
+        "model": encoder.name,
+        "weights": fingerprint(dict(encoder.graph.named_parameters())),
+        "texts": {"count": len(texts), "sha256": fingerprint(list(texts))},
+        **settings,
+        "versions": versions(),
+    }
+    kept = folder / PROGRESS
+    try:
+        foreign = folder.is_dir() and any(folder.iterdir()) and not kept.is_dir()
+    except OSError as error:
+        raise OutputError(f"{folder} cannot be read: {error.strerror or error}") from error
+    if foreign and not force:
+        raise OutputError(
+            f"{folder} holds other files; choose an empty folder or use --force to write among them"
+        )
+    return Ledger(kept, about, noun="a diagnosis", remedy="give another folder or use --force", force=force)
 
 
 @contextmanager
-def _silent(title: str) -> Iterator[Progress]:
-    yield lambda done, total: None
+def _silent_stage(title: str) -> Iterator[Progress]:
+    yield silent

@@ -2,69 +2,95 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
-from octavo.graph import Encoder, Site
+from octavo.diagnosis.running_moments import RunningMoments
+from octavo.errors import ModelError
+from octavo.graph import Encoder, Quantizer, Site
+from octavo.graph.quantizers.watch import probe, watched
 
+SIGMAS = 6.0
+"""Values further from the mean than this many standard deviations are outliers, as in the paper's figures."""
 Batch = Mapping[str, Tensor]
-Places = Sequence[int]
-_LAYER = re.compile(r"layers\.(\d+)\.")
 
 
-class Observer(Protocol):
-    """Something that looks at tensors as they pass; it must copy what it keeps."""
+@dataclass(eq=False, kw_only=True)
+class Shown:
+    """One tensor of a site as it is computed.
 
-    def see(self, site: Site, x: Tensor, batch: Batch, places: Places) -> None:
-        """Look at one tensor; `places` are the positions of the batch's texts."""
+    Arguments:
+        x: channels last; whoever keeps something of it copies it.
+        batch: the token ids, unpadded; indices: which texts they are.
+        moments: of the site over all texts, in the second pass.
+    """
+
+    site: Site
+    x: Tensor
+    batch: Batch
+    indices: Sequence[int]
+    moments: RunningMoments | None = None
+
+    @property
+    def is_by_token(self) -> bool:
+        """Whether the tensor is (batch, length, width), one row a token."""
+        by_token = self.x.dim() == 3 and self.site.width is not None
+        return by_token and self.x.shape[1] == self.batch["input_ids"].shape[-1]
+
+    @cached_property
+    def outliers(self) -> Tensor:
+        """Where the tensor lies beyond 6 standard deviations from the site's mean, bool of its shape."""
+        assert self.moments is not None, "outliers are known in the second pass"
+        return (self.x - self.moments.mean).abs() > SIGMAS * self.moments.std
 
 
-class Watcher(fx.Interpreter):
-    """Runs an encoder's graph node by node and shows the tensors of its activation sites to observers."""
+Observer = Callable[[Shown], None]
+
+
+class Watch:
+    """Runs a float encoder and shows the tensors of its activation sites to observers."""
 
     def __init__(self, encoder: Encoder) -> None:
-        super().__init__(encoder.graph)
-        self.extra_traceback = False  # it would rewrite the messages of our errors
-        self._encoder = encoder
-        self._sites = {site.targets[0]: site for site in encoder.activation_sites}
-        self._observers: tuple[Observer, ...] = ()
-        self._batch: Batch = {}
-        self._places: Places = ()
+        self._model = probe(encoder)
 
-    def show(self, batch: Batch, places: Places, observers: Iterable[Observer]) -> None:
+    def run(
+        self,
+        batch: Batch,
+        indices: Sequence[int],
+        observers: Sequence[Observer],
+        moments: Mapping[str, RunningMoments] | None = None,
+    ) -> None:
         """Run one unpadded batch, whose tensors have the shape (batch, length)."""
-        self._batch = {name: tensor.to(self._encoder.device) for name, tensor in batch.items()}
-        self._places, self._observers = places, tuple(observers)
-        with torch.no_grad():
-            self.run(*self._encoder.arguments(batch))
+        tokens = {name: tensor.to(self._model.device) for name, tensor in batch.items()}
+        known = moments or {}
 
-    def run_node(self, n: fx.Node) -> Any:
-        """Compute a node and show it if it is a site."""
-        value = super().run_node(n)
-        site = self._sites.get(n.name)
-        if site is not None:
+        def see(quantizer: Quantizer, tensor: Tensor) -> None:
+            site = quantizer.site
             # convolutional encoders put the channels before the tokens; observers see them last
-            shown = value.transpose(-1, -2) if site.channel_axis == -2 else value
-            for observer in self._observers:
-                observer.see(site, shown, self._batch, self._places)
-        return value
+            x = tensor.transpose(-1, -2) if site.channel_axis == -2 else tensor
+            shown = Shown(site=site, x=x, batch=tokens, indices=indices, moments=known.get(site.name))
+            for observer in observers:
+                observer(shown)
+
+        with watched(self._model.quantizers, see):
+            self._model(batch)
 
 
-def layer_of(name: str) -> int | None:
-    """The layer a site lies in, or None for embeddings and heads."""
-    found = _LAYER.match(name)
-    return int(found.group(1)) if found else None
+class MomentsBySite:
+    """An observer of the first pass: range, mean and spread of every site, which the second pass needs."""
 
+    def __init__(self) -> None:
+        self.moments: dict[str, RunningMoments] = {}
 
-def is_by_token(site: Site, x: Tensor, batch: Batch) -> bool:
-    """Whether a tensor is (batch, length, width), one row a token."""
-    return x.dim() == 3 and site.width is not None and x.shape[1] == batch["input_ids"].shape[-1]
-
-
-def sites_with_role(sites: Iterable[Site], role: str) -> list[Site]:
-    """The sites of one role, in the order of computation."""
-    return [site for site in sites if site.role == role]
+    def see(self, shown: Shown) -> None:
+        """Add a tensor; NaN and infinity are errors."""
+        if not bool(torch.isfinite(shown.x).all()):
+            raise ModelError(
+                f"{shown.site.name} holds NaN or infinity for text {shown.indices[0] + 1}; "
+                "the model cannot be diagnosed"
+            )
+        self.moments.setdefault(shown.site.name, RunningMoments()).add(shown.x)

@@ -3,47 +3,45 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from octavo.errors import DataError, SpecError
-from octavo.experiments.comparison_store import ComparisonStore
-from octavo.fidelity.comparison import EMBEDDING
+from octavo.fidelity import Reference, read_measure
+from octavo.fidelity.measures import MEASURES as FIDELITY
+from octavo.fidelity.measures import is_measure
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.graph.saved.write import MANIFEST, WEIGHTS
 from octavo.graph.sites.site import in_placement
 from octavo.graph.sizes import float_bytes, sites_by_bits
+from octavo.ledger import Ledger
 from octavo.methods.calibration.permutation import extra_parameters
 from octavo.methods.pipeline import quantize_together
+from octavo.progress import Progress, silent
 from octavo.spec import Recipe, recipe_to_dict
-from octavo.tasks.evaluate import compare, score_task
+from octavo.tasks.evaluation import score_task
 from octavo.tasks.texts import Text
 
-Progress = Callable[[int, int], None]
-MEASURES = (
-    *("score", "cosine_mean", "cosine_worst", "sqnr_db", "agreement", "kl", "correlation"),
-    "neighbour_overlap",
-)
-"""What is measured for every seed; rows hold medians."""
+MEASURES = ("score", *FIDELITY)
+"""What is measured for every seed, under the names of `octavo.fidelity`; rows hold medians."""
 FLOAT = "fp32"
-_REMEMBERED_BYTES = 2**28
+_ABOUT = "compare.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class ComparisonSettings:
     """What recipes are compared on.
 
     Arguments:
         calibration: texts to find ranges with; texts: those that fidelity is measured on.
         task, data: a task of `octavo evaluate` and its files; None leaves the score out.
         seeds: orders of the calibration texts; measures are medians over them.
-        batch_size: calibration texts a batch.
+        batch_size: calibration texts per batch.
     """
 
     calibration: tuple[Text, ...]
@@ -60,7 +58,7 @@ class Question:
             raise DataError("a comparison needs texts for calibration and for fidelity; one list is empty")
 
     def to_dict(self) -> dict[str, Any]:
-        """What identifies the question; texts as fingerprints, seeds not: more can be added later."""
+        """Return what identifies the comparison: texts as fingerprints, no seeds; more can be added later."""
         texts = {name: _fingerprint(getattr(self, name)) for name in ("calibration", "texts")}
         return {**texts, "task": self.task, "batch_size": self.batch_size}
 
@@ -68,10 +66,10 @@ class Question:
 def compare_recipes(
     encoder: Encoder,
     recipes: Sequence[Recipe],
-    question: Question,
+    settings: ComparisonSettings,
     *,
     folder: Path | None = None,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> list[dict[str, Any]]:
     """Quantize by each recipe and measure what comes out, one row each; the first is the float model.
 
@@ -79,83 +77,73 @@ def compare_recipes(
     of fidelity. With `folder`, what is there is not measured again, and what is finished is written.
     """
     _check_names(recipes)
-    bench = _Bench(encoder, question, ComparisonStore(folder, {"model": encoder.name, **question.to_dict()}))
-    seeds = {r.name: question.seeds if _reads_order(encoder, r) else question.seeds[:1] for r in recipes}
+    about = {"model": encoder.name, **settings.to_dict()}
+    bench = _Bench(encoder, settings, Ledger(folder, about, name=_ABOUT, noun="a comparison"))
+    seeds = {r.name: settings.seeds if _reads_order(encoder, r) else settings.seeds[:1] for r in recipes}
     total = sum(map(len, seeds.values()))
     rows = [bench.float_row()]
-    for seed in question.seeds:
+    for seed in settings.seeds:
         bench.run([recipe for recipe in recipes if seed in seeds[recipe.name]], seed, total, progress)
     for recipe in recipes:
-        rows.append(_row(recipe, [bench.found[recipe.name, seed] for seed in seeds[recipe.name]]))
+        rows.append(_row(recipe, [bench.measured[recipe.name, seed] for seed in seeds[recipe.name]]))
     return rows
 
 
 class _Bench:
     """Measures recipes, one seed at a time."""
 
-    def __init__(self, encoder: Encoder, question: Question, store: ComparisonStore) -> None:
-        self.encoder, self.question, self.store = encoder, question, store
-        self.reference = _Remembering(**encoder.parts())
-        self.found: dict[tuple[str, int], dict[str, Any]] = {}
+    def __init__(self, encoder: Encoder, settings: ComparisonSettings, ledger: Ledger) -> None:
+        self.encoder, self.settings, self.ledger = encoder, settings, ledger
+        self.reference = Reference.of_texts(encoder, settings.texts)
+        self.measured: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def run(self, recipes: Sequence[Recipe], seed: int, total: int, progress: Progress | None) -> None:
-        """Find in the store, or else measure, all recipes with one seed."""
+    def run(self, recipes: Sequence[Recipe], seed: int, total: int, progress: Progress) -> None:
+        """Take from the ledger, or else measure, all recipes with one seed."""
         missing = []
         for recipe in recipes:
-            kept = self.store.get(recipe.name, seed, recipe_to_dict(recipe))
+            kept = self._kept(recipe.name, seed, recipe_to_dict(recipe))
             if kept is None:
                 missing.append(recipe)
             else:
-                self.found[recipe.name, seed] = kept
+                self.measured[recipe.name, seed] = kept
         models = quantize_together(
-            self.encoder, missing, self.question.calibration, batch_size=self.question.batch_size, seed=seed
+            self.encoder, missing, self.settings.calibration, batch_size=self.settings.batch_size, seed=seed
         )
         while models:
             model = models.pop(0)  # and let go of it: a model holds a copy of its weights
             measured = self._measure(model)
-            self.found[model.recipe.name, seed] = measured
-            self.store.put(model.recipe.name, seed, recipe_to_dict(model.recipe), measured)
-            if progress is not None:
-                progress(len(self.found), total)
+            self.measured[model.recipe.name, seed] = measured
+            self._keep(model.recipe.name, seed, recipe_to_dict(model.recipe), measured)
+            progress(len(self.measured), total)
 
     def float_row(self) -> dict[str, Any]:
         """The float model, whose only measure is its score."""
-        row = self.store.get(FLOAT, 0, {})
+        row = self._kept(FLOAT, 0, {})
         if row is None:
             row = {"recipe": FLOAT, "bytes": float_bytes(self.encoder), **self._score(self.encoder)}
-            self.store.put(FLOAT, 0, {}, row)
+            self._keep(FLOAT, 0, {}, row)
         return row
 
     def _measure(self, model: QuantizedEncoder) -> dict[str, Any]:
-        fidelity = compare(model, self.reference, self.question.texts).fidelity
-        assert fidelity is not None
-        plain = fidelity.to_dict()
-        measured = {name: _one(plain[name]) for name in MEASURES if name in plain}
+        measured = self.reference.compare(model).quality().to_dict()
+        del measured["score"]  # a task's, which not every comparison has
         return {**measured, **self._score(model), **_sizes(model)}
 
+    def _kept(self, name: str, seed: int, recipe: dict[str, Any]) -> dict[str, Any] | None:
+        """Return what was measured before; of another recipe with the same name it counts as missing."""
+        entry = self.ledger.get(_key(name, seed))
+        if entry is None or entry.get("recipe") != json.loads(json.dumps(recipe)):
+            return None
+        measured: dict[str, Any] | None = entry.get("measured")
+        return measured
+
+    def _keep(self, name: str, seed: int, recipe: dict[str, Any], measured: dict[str, Any]) -> None:
+        self.ledger.put(_key(name, seed), {"recipe": recipe, "seed": seed, "measured": measured})
+
     def _score(self, model: Encoder) -> dict[str, Any]:
-        if self.question.task is None:
+        if self.settings.task is None:
             return {}
-        return {"score": score_task(model, self.question.task, data=self.question.data).score}
-
-
-@dataclass(eq=False, kw_only=True)
-class _Remembering(Encoder):
-    """The float model, which answers a batch that it has seen from memory (up to a quarter of a gigabyte)."""
-
-    seen: dict[bytes, dict[str, Tensor]] = field(default_factory=dict)
-    held: int = 0
-
-    def __call__(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        key = b"".join(batch[name].cpu().numpy().tobytes() for name in sorted(batch))
-        if key in self.seen:
-            return self.seen[key]
-        outputs = super().__call__(batch)
-        size = sum(tensor.numel() * tensor.element_size() for tensor in outputs.values())
-        if self.held + size <= _REMEMBERED_BYTES:
-            self.held += size
-            self.seen[key] = outputs
-        return outputs
+        return {"score": score_task(model, self.settings.task, data=self.settings.data).score}
 
 
 def _reads_order(encoder: Encoder, recipe: Recipe) -> bool:
@@ -169,10 +157,12 @@ def _row(recipe: Recipe, found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One row: medians of what was measured, sizes of the first seed, and the seeds' own values."""
     medians: dict[str, Any] = {}
     for name in MEASURES:
-        values = [entry[name] for entry in found if entry.get(name) is not None]
+        values = [value for entry in found if (value := read_measure(entry, name)) is not None]
         if values:
-            medians[name] = statistics.median(values)
-    rest = {name: value for name, value in found[0].items() if name not in MEASURES}
+            outer, _, inner = name.partition(".")
+            median = statistics.median(values)
+            medians[outer] = {**medians.get(outer, {}), inner: median} if inner else median
+    rest = {name: value for name, value in found[0].items() if name != "score" and not is_measure(name)}
     return {"recipe": recipe.name, **medians, **rest, "seeds": [dict(entry) for entry in found]}
 
 
@@ -188,16 +178,6 @@ def _sizes(model: QuantizedEncoder) -> dict[str, Any]:
     return {"bytes": size, "extra_parameters": extra_parameters(model), **counts}
 
 
-def _one(value: object) -> Any:
-    """A measure by output as one number: the embedding's, or the mean over outputs; None where undefined."""
-    if not isinstance(value, dict):
-        return value
-    if EMBEDDING in value:
-        return value[EMBEDDING]
-    numbers = [number for number in value.values() if number is not None]
-    return sum(numbers) / len(numbers) if numbers else None
-
-
 def _check_names(recipes: Sequence[Recipe]) -> None:
     names = [recipe.name for recipe in recipes]
     if not names:
@@ -205,6 +185,10 @@ def _check_names(recipes: Sequence[Recipe]) -> None:
     twice = next((name for name in names if names.count(name) > 1 or name == FLOAT), None)
     if twice is not None:
         raise SpecError(f"{twice!r} names more than one row; give every recipe a name of its own")
+
+
+def _key(name: str, seed: int) -> str:
+    return f"{name.replace('/', '_')}-seed-{seed}"
 
 
 def _fingerprint(texts: Sequence[Text]) -> dict[str, Any]:

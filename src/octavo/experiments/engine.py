@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
+import time
 import traceback
 from collections import deque
 from multiprocessing.connection import Connection, wait
@@ -11,10 +13,14 @@ from typing import Any, Protocol
 
 from octavo.errors import OctavoError
 from octavo.experiments.cell import Cell
-from octavo.experiments.laboratory import Laboratory, Place
+from octavo.experiments.runner import CellRunner, RunConfiguration
+from octavo.methods.training.loop import TimeOverError
 
 Outcome = tuple[Cell, float | None, str | None]
 """A cell with its score, or with what went wrong."""
+
+
+_LONGEST_WAIT = 3600.0  # seconds: `wait` of several pipes takes no endless time
 
 
 class Engine(Protocol):
@@ -22,22 +28,26 @@ class Engine(Protocol):
 
     @property
     def free(self) -> int:
-        """How many more cells it takes now."""
+        """Return how many more cells it takes now."""
 
     def submit(self, cell: Cell, start: Cell | None) -> None:
         """Begin a cell."""
 
     def wait(self, seconds: float) -> list[Outcome]:
-        """Return cells that finished; none if the time is over first."""
+        """Return cells that finished; none if the time is over first, which a cell may be cut for."""
 
     def close(self) -> None:
         """Stop at once."""
 
 
-def attempt(laboratory: Laboratory, cell: Cell, start: Cell | None) -> tuple[float | None, str | None]:
+def attempt(
+    runner: CellRunner, cell: Cell, start: Cell | None, stop_at: float = math.inf
+) -> tuple[float | None, str | None]:
     """Run a cell; any failure becomes a sentence, since the cells beside it go on."""
     try:
-        return laboratory.run(cell, start), None
+        return runner.run(cell, start, stop_at), None
+    except TimeOverError:
+        raise
     except OctavoError as error:
         return None, str(error)
     except Exception as error:  # a bug in one cell must not stop the others; its traceback is kept
@@ -48,8 +58,8 @@ def attempt(laboratory: Laboratory, cell: Cell, start: Cell | None) -> tuple[flo
 class InProcess:
     """Runs one cell after another in this process."""
 
-    def __init__(self, place: Place) -> None:
-        self.laboratory = Laboratory(place)
+    def __init__(self, configuration: RunConfiguration) -> None:
+        self.runner = CellRunner(configuration)
         self._queue: deque[tuple[Cell, Cell | None]] = deque()
 
     @property
@@ -60,8 +70,13 @@ class InProcess:
         self._queue.append((cell, start))
 
     def wait(self, seconds: float) -> list[Outcome]:
-        cell, start = self._queue.popleft()
-        return [(cell, *attempt(self.laboratory, cell, start))]
+        cell, start = self._queue[0]
+        try:
+            outcome = attempt(self.runner, cell, start, time.monotonic() + seconds)
+        except TimeOverError:
+            return []
+        self._queue.popleft()
+        return [(cell, *outcome)]
 
     def close(self) -> None:
         self._queue.clear()
@@ -70,10 +85,10 @@ class InProcess:
 class _Worker:
     """A process with a pipe, and the cell it works on."""
 
-    def __init__(self, place: Place, threads: int) -> None:
+    def __init__(self, configuration: RunConfiguration, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, place, threads), daemon=True)
+        self.process = context.Process(target=_serve, args=(other, configuration, threads), daemon=True)
         self.process.start()
         other.close()
         self.job: tuple[Cell, Cell | None] | None = None
@@ -90,10 +105,10 @@ class Workers:
     A process that dies costs only its cell, which is tried once more in a new one.
     """
 
-    def __init__(self, place: Place, count: int) -> None:
-        self.place = place
+    def __init__(self, configuration: RunConfiguration, count: int) -> None:
+        self.configuration = configuration
         self.threads = max(1, (os.cpu_count() or 1) // count)
-        self.workers = [_Worker(place, self.threads) for _ in range(count)]
+        self.workers = [_Worker(configuration, self.threads) for _ in range(count)]
         self._retried: set[str] = set()
 
     @property
@@ -107,7 +122,7 @@ class Workers:
 
     def wait(self, seconds: float) -> list[Outcome]:
         busy = {id(worker.pipe): worker for worker in self.workers if worker.job is not None}
-        ready = wait([worker.pipe for worker in busy.values()], timeout=seconds)
+        ready = wait([worker.pipe for worker in busy.values()], timeout=min(seconds, _LONGEST_WAIT))
         return [outcome for pipe in ready if (outcome := self._collect(busy[id(pipe)])) is not None]
 
     def _collect(self, worker: _Worker) -> Outcome | None:
@@ -122,8 +137,7 @@ class Workers:
 
     def _replace(self, worker: _Worker, cell: Cell, start: Cell | None) -> Outcome | None:
         worker.stop()
-        place = self.workers.index(worker)
-        self.workers[place] = _Worker(self.place, self.threads)
+        self.workers[self.workers.index(worker)] = _Worker(self.configuration, self.threads)
         if cell.path in self._retried:
             return cell, None, f"its process ended twice (exit code {worker.process.exitcode})"
         self._retried.add(cell.path)
@@ -135,15 +149,15 @@ class Workers:
             worker.stop()
 
 
-def _serve(pipe: Connection[Any, Any], place: Place, threads: int) -> None:
+def _serve(pipe: Connection[Any, Any], configuration: RunConfiguration, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    laboratory = Laboratory(place)
+    runner = CellRunner(configuration)
     while True:
         try:
             cell, start = pipe.recv()
         except EOFError:
             return
-        pipe.send(attempt(laboratory, cell, start))
+        pipe.send(attempt(runner, cell, start))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
-from octavo.errors import OctavoError
-from octavo.experiments.cell import Cell
+from octavo.errors import OctavoError, SpecError
+from octavo.experiments.cell import Cell, searched_fields
 from octavo.experiments.engine import Engine
-from octavo.experiments.laboratory import Place
+from octavo.experiments.results import Results
+from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
-from octavo.experiments.store import Store
-from octavo.experiments.table import Row, Table
-from octavo.files import write_file
+from octavo.experiments.table import Table, TableRow
+from octavo.methods.training.seeds import median_by
 from octavo.spec import AdaRound
+from octavo.tasks.glue import task_by_short_name
 
 FLOAT_ROW = "fp32"
 FLOAT_SEEDS = 5
@@ -26,14 +25,16 @@ Report = Callable[[Cell, float | None, str | None], None]
 
 def float_cells(task: str, settings: Settings, seeds: int = FLOAT_SEEDS) -> list[Cell]:
     """Return the FP32 fine-tunings of a task: every setting by every seed."""
+    hypers = settings.finetuning(task)
+    searched = searched_fields(hypers)
     return [
-        Cell(row=FLOAT_ROW, task=task, method="finetune", seed=seed, hyper=hyper)
-        for hyper in settings.finetuning(task)
+        Cell(row=FLOAT_ROW, task=task, method="finetune", seed=seed, hyper=hyper, searched=searched)
+        for hyper in hypers
         for seed in range(seeds)
     ]
 
 
-def row_cells(row: Row, task: str, settings: Settings, layers: int) -> list[Cell]:
+def row_cells(row: TableRow, task: str, settings: Settings, layers: int) -> list[Cell]:
     """Return the cells of a row on a task."""
     here = row.on(task)
     recipe = here.build_recipe(layers)
@@ -41,6 +42,7 @@ def row_cells(row: Row, task: str, settings: Settings, layers: int) -> list[Cell
         return float_cells(task, settings, here.seeds)
     calibration = settings.calibrating(task, here)
     hypers = settings.training(task, recipe) if here.method == "train" else [None]
+    searched = searched_fields(hypers)
     return [
         Cell(
             row=row.name,
@@ -50,6 +52,7 @@ def row_cells(row: Row, task: str, settings: Settings, layers: int) -> list[Cell
             recipe=recipe,
             hyper=hyper,
             calibration=calibration,
+            searched=searched,
             turn=turn,
         )
         for turn, hyper in enumerate(hypers)
@@ -63,8 +66,12 @@ def grid_cells(tables: Sequence[Table], tasks: Sequence[str], settings: Settings
     for table in tables:
         for row in table.rows:
             for task in [task for task in table.tasks if task in tasks]:
-                needed = [*float_cells(task, settings), *row_cells(row, task, settings, layers)]
-                cells |= {cell.path: cell for cell in needed}
+                for cell in [*float_cells(task, settings), *row_cells(row, task, settings, layers)]:
+                    if cells.setdefault(cell.path, cell) != cell:
+                        raise SpecError(
+                            f"two experiments would be kept in {cell.path} (row {row.name!r} of table "
+                            f"{table.name}); give their rows names of their own"
+                        )
     return list(cells.values())
 
 
@@ -84,22 +91,23 @@ def best_setting(results: Iterable[tuple[Cell, float]]) -> list[tuple[Cell, floa
     )
 
 
-def choose_start(store: Store, task: str, cells: Sequence[Cell]) -> Cell | None:
-    """Return the fine-tuning that quantization starts from: of the best setting the median seed.
+def choose_start(results: Results, task: str, cells: Sequence[Cell], seed: int | None = None) -> Cell | None:
+    """Return the fine-tuning that quantization starts from: of the best setting the median, or some seed.
 
-    The choice is written down, so that it stays what it is when more results arrive.
+    The choice is written down, so that it stays what it is when more results arrive; a choice among fewer
+    seeds than a whole grid has is not.
     """
-    file = store.folder / task / "start.json"
-    if file.is_file():
-        chosen = json.loads(file.read_text(encoding="utf-8"))["cell"]
+    chosen = results.start(task)
+    if chosen is not None:
         return next((cell for cell in cells if cell.path == chosen), None)
-    scored = [(cell, result["score"]) for cell in cells if (result := store.get(cell)) is not None]
-    group = sorted(best_setting(scored), key=lambda pair: pair[1])
+    cells = [cell for cell in cells if seed in (None, cell.seed)]
+    scored = [(cell, result["score"]) for cell in cells if (result := results.get(cell)) is not None]
+    group = best_setting(scored)
     if not group:
         return None
-    start = group[(len(group) - 1) // 2][0]
-    with write_file(file, force=True) as draft:
-        draft.write_text(json.dumps({"cell": start.path}) + "\n", encoding="utf-8")
+    start = median_by(lambda pair: pair[1], group)[0]
+    if len({cell.seed for cell in cells}) >= FLOAT_SEEDS:
+        results.put_start(start)
     return start
 
 
@@ -107,25 +115,29 @@ class GridRun:
     """Runs the missing cells of a grid: fine-tunings first, the rest as soon as its start is there."""
 
     def __init__(
-        self, place: Place, cells: Sequence[Cell], engine: Engine, report: Report | None = None
+        self,
+        configuration: RunConfiguration,
+        cells: Sequence[Cell],
+        engine: Engine,
+        report: Report | None = None,
     ) -> None:
-        self.place, self.engine, self.report = place, engine, report
-        self.store = Store(Path(place.output))
+        self.configuration, self.engine, self.report = configuration, engine, report
+        self.results = configuration.results()
         self.cells = list(cells)
-        self.waiting = sorted(self.store.missing(self.cells), key=cost, reverse=True)
+        self.waiting = sorted(self.results.missing(self.cells), key=cost, reverse=True)
         self.running: set[str] = set()
         self.failed: dict[str, str] = {}
 
     def run(self, stop_after: float = math.inf) -> dict[str, str]:
         """Run until everything is done or the time is over; return the failures by cell."""
         ends = time.monotonic() + stop_after
+        self.results.begin()
         try:
             while time.monotonic() < ends:
                 self._submit()
                 if not self.running:
                     break
-                finished = self.engine.wait(min(ends - time.monotonic(), 3600.0))
-                for cell, score, failure in finished:
+                for cell, score, failure in self.engine.wait(ends - time.monotonic()):
                     self._finish(cell, score, failure)
         finally:
             self.engine.close()
@@ -141,14 +153,15 @@ class GridRun:
                 self._start_quantized(cell)
 
     def _start_quantized(self, cell: Cell) -> None:
-        start = choose_start(self.store, cell.task, self._floats(cell.task))
+        seed = self.configuration.start_seed
+        start = choose_start(self.results, cell.task, self._floats(cell.task), seed)
         if start is None:
             self.waiting.remove(cell)
             self.failed[cell.path] = "there is no fine-tuned model to start from"
         elif start.path in self.failed:
             self.waiting.remove(cell)
             self.failed[cell.path] = f"its start {start.path} failed"
-        elif not self.place.checkpoint(start).is_file():
+        elif not self.configuration.parameters_file(start).is_file():
             self.waiting.insert(0, start)  # the results came from elsewhere: make the parameters anew
             self._start(start, None)
         else:
@@ -175,7 +188,6 @@ class GridRun:
 
 
 _BETWEEN = 3.0  # quantizing takes seconds: after the longest trainings have begun, before the short ones
-_SIZES = {"sst2": 67, "qqp": 364, "mnli": 393, "qnli": 105, "cola": 9, "stsb": 6, "mrpc": 4, "rte": 2}
 
 
 def cost(cell: Cell) -> tuple[int, float]:
@@ -185,7 +197,8 @@ def cost(cell: Cell) -> tuple[int, float]:
     if cell.hyper is None:
         return 2, _BETWEEN
     stage = 3 if cell.method == "finetune" else 1 if cell.turn else 2
-    return stage, _SIZES.get(cell.task, 1) * cell.hyper.epochs / cell.hyper.batch_size
+    thousands = task_by_short_name(cell.task).split("train").examples / 1000
+    return stage, thousands * cell.hyper.epochs / cell.hyper.batch_size
 
 
 def failures_message(failed: dict[str, str]) -> OctavoError:

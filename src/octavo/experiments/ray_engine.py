@@ -10,15 +10,18 @@ from typing import Any
 from octavo.errors import MissingExtraError, OctavoError
 from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Outcome, attempt
-from octavo.experiments.laboratory import Laboratory, Place
+from octavo.experiments.runner import CellRunner, RunConfiguration
 
 _PATIENCE = 10.0  # seconds
+_LONGEST_WAIT = 3600.0
 
 
 class OnRay:
     """Runs cells as Ray tasks, here or on a cluster whose machines share the results folder and the data."""
 
-    def __init__(self, place: Place, count: int | None = None, address: str | None = None) -> None:
+    def __init__(
+        self, configuration: RunConfiguration, count: int | None = None, address: str | None = None
+    ) -> None:
         try:
             import ray
         except ImportError as error:
@@ -35,7 +38,7 @@ class OnRay:
         share: dict[str, Any] = {"num_gpus": gpus / self.slots} if gpus else {}
         # a worker that is killed costs only its cell: Ray tries it again elsewhere
         self.task = ray.remote(num_cpus=1, max_retries=2, **share)(_ray_cell)
-        self.place = place
+        self.configuration = configuration
         self._running: dict[Any, Cell] = {}
 
     @property
@@ -43,10 +46,10 @@ class OnRay:
         return self.slots - len(self._running)
 
     def submit(self, cell: Cell, start: Cell | None) -> None:
-        self._running[self.task.remote(self.place, cell, start)] = cell
+        self._running[self.task.remote(self.configuration, cell, start)] = cell
 
     def wait(self, seconds: float) -> list[Outcome]:
-        ready, _ = self.ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        ready, _ = self.ray.wait(list(self._running), num_returns=1, timeout=min(seconds, _LONGEST_WAIT))
         return [self._collect(reference) for reference in ready]
 
     def _collect(self, reference: Any) -> Outcome:
@@ -69,15 +72,17 @@ def _knock(address: str | None) -> None:
 
 
 def _local(count: int | None) -> dict[str, Any]:
-    """Options of a Ray of this machine alone: so many workers, which find the packages of this process."""
+    """Return options of a Ray of this machine alone, whose workers find the packages of this process."""
     paths = os.pathsep.join(path for path in sys.path if path)
     return {"num_cpus": count, "runtime_env": {"env_vars": {"PYTHONPATH": paths}}, "include_dashboard": False}
 
 
-_laboratories: dict[Place, Laboratory] = {}  # of a Ray worker, which serves many cells
+_runners: dict[RunConfiguration, CellRunner] = {}  # of a Ray worker, which serves many cells
 
 
-def _ray_cell(place: Place, cell: Cell, start: Cell | None) -> tuple[float | None, str | None]:
-    if place not in _laboratories:
-        _laboratories[place] = Laboratory(place)
-    return attempt(_laboratories[place], cell, start)
+def _ray_cell(
+    configuration: RunConfiguration, cell: Cell, start: Cell | None
+) -> tuple[float | None, str | None]:
+    if configuration not in _runners:
+        _runners[configuration] = CellRunner(configuration)
+    return attempt(_runners[configuration], cell, start)

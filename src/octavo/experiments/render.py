@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from octavo.drawing import Drawing
 from octavo.experiments.summary import Scores, mean_score, paper_mean, shown_tasks
-from octavo.experiments.table import Row, Table
+from octavo.experiments.table import Table, TableRow
+from octavo.tasks.glue import GLUE
 
-TITLES = {
-    "cola": "CoLA",
-    "sst2": "SST-2",
-    "mrpc": "MRPC",
-    "stsb": "STS-B",
-    "qqp": "QQP",
-    "mnli": "MNLI",
-    "qnli": "QNLI",
-    "rte": "RTE",
-}
 _NONE = "-"
 
 
@@ -26,7 +18,7 @@ def render_table(table: Table, scores: Scores) -> str:
     rows = [row for row in table.rows if any((row.name, task) in scores for task in tasks)]
     if not rows:
         return f"### {table.title}\n\nNo results yet.\n"
-    head = ["", *(TITLES.get(task, task) for task in tasks), "mean", "to FP32"]
+    head = ["", *(_title(task) for task in tasks), "mean", "to FP32"]
     lines = [_line(head), _line(["---", *["---:"] * (len(head) - 1)])]
     base = next((row for row in table.rows if row.method == "finetune"), None)
     lines += [_line(_cells(row, tasks, scores, base)) for row in rows]
@@ -34,7 +26,7 @@ def render_table(table: Table, scores: Scores) -> str:
     return f"### {table.title} ({table.source})\n\n" + "\n".join(lines) + "\n" + notes
 
 
-def _cells(row: Row, tasks: Sequence[str], scores: Scores, base: Row | None) -> list[str]:
+def _cells(row: TableRow, tasks: Sequence[str], scores: Scores, base: TableRow | None) -> list[str]:
     cells = [row.title]
     for task in tasks:
         score = scores.get((row.name, task))
@@ -45,6 +37,10 @@ def _cells(row: Row, tasks: Sequence[str], scores: Scores, base: Row | None) -> 
         return [*cells, ""]
     ours_base, paper_base = mean_score(base, tasks, scores), paper_mean(base, tasks)
     return [*cells, _both(_minus(ours, ours_base), _minus(paper, paper_base), signed=True)]
+
+
+def _title(task: str) -> str:
+    return next((each.folder for each in GLUE.values() if each.config == task), task)
 
 
 def _minus(first: float | None, second: float | None) -> float | None:
@@ -69,7 +65,7 @@ def render_details(scores: Scores) -> str:
         setting = score.setting or {}
         rate = f"{setting['learning_rate']:g}" if setting else ""
         numbers = [f"{value:.2f}" for value in (score.median, score.low, score.high)]
-        name = TITLES.get(task, task) + ("*" if score.partial else "")
+        name = _title(task) + ("*" if score.partial else "")
         rest = [rate, str(setting.get("batch_size", "")), str(setting.get("epochs", ""))]
         lines.append(_line([row, name, *numbers, str(score.seeds), *rest]))
     return "\n".join(lines) + "\n\n\\* trained or scored on a part of the task's published data\n"
@@ -86,38 +82,26 @@ def render_figure(table: Table, scores: Scores) -> str:
         ours = _minus(mean_score(row, tasks, scores), mean_score(base, tasks, scores))
         if ours is not None:
             bars.append((row.title, ours, _minus(paper_mean(row, tasks), paper_mean(base, tasks))))
-    return _svg(table.title, bars)
+    return _draw(table.title, bars).document()
 
 
-def _svg(title: str, bars: Sequence[tuple[str, float, float | None]]) -> str:
+def _draw(title: str, bars: Sequence[tuple[str, float, float | None]]) -> Drawing:
+    """Draw two bars for every row, ours above the paper's, with their values at the right."""
     values = [value for _, ours, paper in bars for value in (ours, paper) if value is not None]
     least, most = min([*values, 0.0]), max([*values, 0.0])
-    left, width, step = 230, 420, 34
+    left, width, step = 230.0, 420.0, 34.0
     scale = width / max(most - least, 1e-9)
     zero = left - least * scale
-    parts = []
-    for place, (name, ours, paper) in enumerate(bars):
-        y = 40 + place * step
-        parts.append(f'<text x="{left - 8}" y="{y + 17}" text-anchor="end">{_escape(name)}</text>')
-        for offset, value, colour in ((2, ours, "#2b6cb0"), (15, paper, "#b9c4d0")):
-            if value is not None:
-                x, size = min(zero, zero + value * scale), abs(value) * scale
-                parts.append(
-                    f'<rect x="{x:.1f}" y="{y + offset}" width="{size:.1f}" height="11" fill="{colour}"/>'
-                )
-                parts.append(
-                    f'<text x="{left + width + 6}" y="{y + offset + 10}" fill="{colour}">{value:+.2f}</text>'
-                )
     height = 50 + step * len(bars)
-    caption = f"{_escape(title)}: mean against FP32, ours (blue) and the paper"
-    head = f'<text x="8" y="20" font-weight="bold">{caption}</text>'
-    axis = f'<line x1="{zero:.1f}" y1="34" x2="{zero:.1f}" y2="{height - 8}" stroke="#555"/>'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" '
-        'font-family="sans-serif" font-size="12">'
-        f'<rect width="100%" height="100%" fill="white"/>{head}{"".join(parts)}{axis}</svg>\n'
-    )
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    caption = f"{title}: mean against FP32, ours (blue) and the paper"
+    drawing = Drawing(720, height, caption)
+    drawing.text(8, 20, caption, "head")
+    for number, (name, ours, paper) in enumerate(bars):
+        y = 40 + number * step
+        drawing.text(left - 8, y + 17, name, "label", "end")
+        for offset, value, kind in ((2, ours, "bar"), (15, paper, "quiet")):
+            if value is not None:
+                drawing.rect(min(zero, zero + value * scale), y + offset, abs(value) * scale, 11, kind)
+                drawing.text(left + width + 6, y + offset + 9, f"{value:+.2f}", "label")
+    drawing.line(zero, 34, zero, height - 8, "axis")
+    return drawing

@@ -12,9 +12,11 @@ from typing import Any
 import yaml
 
 from octavo.errors import SpecError, did_you_mean
-from octavo.experiments.table import Row
-from octavo.methods.training.hyperparameters import Hyperparameters, finetuning_defaults, qat_defaults
+from octavo.experiments.paper import finetuning_defaults, qat_defaults
+from octavo.experiments.table import TableRow
+from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.spec import Recipe
+from octavo.tasks.glue import task_by_short_name
 
 _KEYS = ("octavo", "name", "finetune", "train", "calibration")
 
@@ -34,7 +36,7 @@ class Settings:
 
     def finetuning(self, task: str) -> list[Hyperparameters]:
         """Return every setting of FP32 fine-tuning that is tried on a task."""
-        return _every(finetuning_defaults(f"glue/{task}"), self.finetune.get(task, {}))
+        return _every(finetuning_defaults(task_by_short_name(task).name), self.finetune.get(task, {}))
 
     def training(self, task: str, recipe: Recipe) -> list[Hyperparameters]:
         """Return every setting of quantization-aware training that is tried for a recipe on a task."""
@@ -42,9 +44,9 @@ class Settings:
             **self.train.get("default", {}).get(task, {}),
             **self.train.get(recipe.name, {}).get(task, {}),
         }
-        return _every(qat_defaults(f"glue/{task}", recipe), changes)
+        return _every(qat_defaults(task_by_short_name(task).name, recipe), changes)
 
-    def calibrating(self, task: str, row: Row) -> tuple[int, int]:
+    def calibrating(self, task: str, row: TableRow) -> tuple[int, int]:
         """Return batch size and number of batches of calibration."""
         size, count = self.calibration.get(task, self.calibration.get("default", (1, 16)))
         return row.batch_size or size, row.batches or count

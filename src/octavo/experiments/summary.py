@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.experiments.table import Row, Table
+from octavo.experiments.table import Table, TableRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
+class RowScore:
     """The median over seeds of a row on a task, with its spread and the setting that was best."""
 
     median: float
@@ -22,7 +22,7 @@ class Score:
     partial: bool
 
 
-Scores = dict[tuple[str, str], Score]
+Scores = dict[tuple[str, str], RowScore]
 """Scores by row and task."""
 
 
@@ -40,9 +40,9 @@ def _best(groups: Sequence[list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     return max(groups, key=lambda group: (len(group), statistics.median(each["score"] for each in group)))
 
 
-def _score(results: Sequence[Mapping[str, Any]]) -> Score:
+def _score(results: Sequence[Mapping[str, Any]]) -> RowScore:
     scores = [float(each["score"]) for each in results]
-    return Score(
+    return RowScore(
         median=statistics.median(scores),
         low=min(scores),
         high=max(scores),
@@ -57,13 +57,13 @@ def shown_tasks(table: Table, scores: Scores) -> tuple[str, ...]:
     return tuple(task for task in table.tasks if any((row.name, task) in scores for row in table.rows))
 
 
-def mean_score(row: Row, tasks: Sequence[str], scores: Scores) -> float | None:
+def mean_score(row: TableRow, tasks: Sequence[str], scores: Scores) -> float | None:
     """Return the mean of a row over some tasks, None if one is missing."""
-    found = [scores[(row.name, task)].median for task in tasks if (row.name, task) in scores]
-    return sum(found) / len(found) if found and len(found) == len(tasks) else None
+    medians = [scores[(row.name, task)].median for task in tasks if (row.name, task) in scores]
+    return sum(medians) / len(medians) if medians and len(medians) == len(tasks) else None
 
 
-def paper_mean(row: Row, tasks: Sequence[str]) -> float | None:
+def paper_mean(row: TableRow, tasks: Sequence[str]) -> float | None:
     """Return the paper's mean of a row over the same tasks, None if it lacks one."""
-    found = [row.paper[task] for task in tasks if task in row.paper]
-    return sum(found) / len(found) if found and len(found) == len(tasks) else None
+    numbers = [row.paper[task] for task in tasks if task in row.paper]
+    return sum(numbers) / len(numbers) if numbers and len(numbers) == len(tasks) else None

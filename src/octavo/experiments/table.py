@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import yaml
 
 from octavo.errors import SpecError, did_you_mean
-from octavo.spec import Override, Recipe, recipe_from_dict, recipe_to_dict
+from octavo.spec import Recipe, recipe_from_dict, recipe_to_dict
 from octavo.spec.presets import recipe as find_recipe
 
 Method = Literal["finetune", "quantize", "train"]
@@ -20,7 +20,7 @@ GLUE_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TableRow:
     """One row of a table.
 
     Arguments:
@@ -54,7 +54,7 @@ class Row:
         if (self.recipe is None) != (self.method == "finetune"):
             raise SpecError(f"row {self.name}: finetune takes no recipe, quantize and train need one")
 
-    def on(self, task: str) -> Row:
+    def on(self, task: str) -> TableRow:
         """Return the row as it is for one task, such as `stsb`."""
         return replace(self, **{**self.tasks.get(task, {}), "tasks": {}})
 
@@ -80,7 +80,7 @@ class Table:
     title: str
     source: str
     tasks: tuple[str, ...] = GLUE_TASKS
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: str = ""
 
 
@@ -125,16 +125,16 @@ def parse_table(text: str, source: str) -> Table:
         raise SpecError(f"{source}: {' '.join(str(error).split())}") from error
 
 
-def _row(entry: Any) -> Row:
+def _row(entry: Any) -> TableRow:
     if not isinstance(entry, dict):
         raise SpecError(f"a row is a mapping, got {entry!r}")
-    known = _known(entry, Row)
+    known = _known(entry, TableRow)
     if "overrides" in known:
         known["overrides"] = tuple(known["overrides"])
-    return Row(**known)
+    return TableRow(**known)
 
 
-def _known(data: Mapping[str, Any], kind: type[Row] | type[Table]) -> dict[str, Any]:
+def _known(data: Mapping[str, Any], kind: type[TableRow] | type[Table]) -> dict[str, Any]:
     names = [entry.name for entry in fields(kind)]
     for key in data:
         if key not in names:
@@ -151,6 +151,3 @@ def _with_layers(override: Mapping[str, Any], layers: int) -> dict[str, Any]:
             sites = [site.replace(f"layers.-{back}.", f"layers.{layers - back}.") for site in sites]
         changed["sites"] = sites
     return changed
-
-
-__all__ = ["GLUE_TASKS", "Method", "Override", "Row", "Table", "load_table", "parse_table", "table_names"]

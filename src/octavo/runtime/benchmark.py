@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from octavo.errors import DataError, ModelError
+from octavo.fidelity import Quality
 from octavo.progress import Progress, silent
 from octavo.runtime.artifacts import Artifact, open_artifacts
 from octavo.runtime.backends import DEFAULT
 from octavo.runtime.backends.runner import Arrays
 from octavo.runtime.footprint import peak_memory
-from octavo.runtime.quality import Quality, measure_quality
+from octavo.runtime.quality import measure_quality
 from octavo.versions import versions
 
 SHAPES = ((1, 32), (1, 128), (32, 32), (32, 128))
@@ -67,7 +68,11 @@ class Benchmark:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the benchmark for JSON."""
-        return asdict(self) | {"versions": versions()}
+        rows = [
+            asdict(row) | {"quality": None if row.quality is None else row.quality.to_dict()}
+            for row in self.rows
+        ]
+        return asdict(self) | {"rows": rows, "versions": versions()}
 
 
 def bench(
@@ -101,7 +106,9 @@ def bench(
     try:
         artifacts = [artifact for given in models for artifact in open_artifacts(given, backends, threads)]
         timings = _time_all(artifacts, shapes, seconds, progress)
-        qualities = measure_quality(artifacts, texts) if texts else [None] * len(artifacts)
+        qualities: Sequence[Quality | None] = [None] * len(artifacts)
+        if texts:
+            qualities = measure_quality(artifacts, texts)
     finally:
         torch.set_num_threads(before)
     largest = max(shapes)

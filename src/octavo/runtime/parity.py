@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
+from octavo.fidelity import Quality
 from octavo.graph.encoder import Text
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer
@@ -26,7 +27,7 @@ from octavo.graph.quantizers.switch import switched_off
 from octavo.numerics import dequantize
 from octavo.runtime.artifacts import TORCH, Artifact, torch_runner
 from octavo.runtime.backends import DEFAULT, find_backend
-from octavo.runtime.quality import Quality, measure_quality
+from octavo.runtime.quality import measure_quality
 from octavo.runtime.translate.options import INTEGERS
 
 _SIGNED_SHIFT = 128  # signed bytes stand in the file as unsigned ones
@@ -52,9 +53,7 @@ def parity(
 ) -> Quality:
     """Compare a file with the simulation, which meanwhile lacks the quantizers that the file leaves out."""
     with simulation_and_file(model, file, backend) as both:
-        quality = measure_quality(both, texts)[1]
-    assert quality is not None
-    return quality
+        return measure_quality(both, texts)[1]
 
 
 @contextmanager

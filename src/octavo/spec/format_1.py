@@ -72,18 +72,27 @@ def _without_folds(data: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
         folds.append(_fold({"sites": ["*"], "optional": True}, _power(base), entries))
         data = data | {"activations": {key: base[key] for key in base if key != "granularity"}}
     grouped = _has_several_ranges(data.get("activations"))
-    kept = []
+    kept: list[dict[str, Any]] = []
     for position, override in enumerate(entries):
         power = _power(override)
         if power is not None:
             folds.append(_fold(override, power, entries[position + 1 :]))
             override = {key: value for key, value in override.items() if key != "granularity"}
             # one range for the tensor, as a folded site has, where an earlier spec may have given it several
-            override |= {"granularity": "per-tensor"} if grouped else {}
-        grouped = grouped or _has_several_ranges(override)
+            # or turned it off
+            earlier = [entry for entry in kept if _has_several_ranges(entry) or entry.get("off") is True]
+            if grouped or any(_may_meet(entry, override) for entry in earlier):
+                override |= {"granularity": "per-tensor"}
         if {*override} - {"sites", "roles", "optional"}:
             kept.append(override)
     return (data | {"overrides": kept} if folds else data), folds
+
+
+def _may_meet(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Say whether two overrides may name the same site; of patterns that is not known."""
+    if _texts(first, "sites") or _texts(second, "sites"):
+        return True
+    return bool({*_texts(first, "roles")} & {*_texts(second, "roles")})
 
 
 def _has_several_ranges(spec: object) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from octavo.fidelity.comparison import Fidelity, FidelityResult
+from octavo.fidelity import Fidelity
 from octavo.numerics.metrics import METRICS, accuracy, f1, matthews, pearson, spearman
-from octavo.tasks.evaluate import (
+from octavo.progress import Progress
+from octavo.tasks.evaluation import (
     TASKS,
     Evaluation,
     compare,
@@ -17,7 +18,7 @@ from octavo.tasks.glue import GLUE, GlueTask, Split, glue_task, measure, predict
 from octavo.tasks.glue_files import read_glue
 from octavo.tasks.hub import read_glue_hub
 from octavo.tasks.labels import label_mapping
-from octavo.tasks.model import Model, Progress
+from octavo.tasks.model import Model
 from octavo.tasks.similarity import SIMILARITY, embed_texts, similarity_metrics
 from octavo.tasks.texts import Text, read_texts
 
@@ -29,7 +30,6 @@ __all__ = [
     "Evaluation",
     "Examples",
     "Fidelity",
-    "FidelityResult",
     "GlueTask",
     "Model",
     "Progress",

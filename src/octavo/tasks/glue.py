@@ -1,17 +1,25 @@
-"""The nine GLUE tasks as data: where their columns are, what their labels mean, how they are scored."""
+"""Tasks with labels as data: where their columns are, what their labels mean, how they are scored.
+
+A further task to train and score on is one entry in the table below; it needs a `reader` of its own only if
+its files are not laid out as GLUE's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from octavo.errors import DataError, did_you_mean
 from octavo.numerics.metrics import METRICS
+
+if TYPE_CHECKING:
+    from octavo.tasks.examples import Examples
 
 NUMBERED = ("0", "1")
 ENTAILMENT = ("entailment", "not_entailment")
@@ -32,12 +40,13 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """One task of GLUE.
+    """One task, of GLUE or laid out like one.
 
-    columns and label name columns of the header, or count fields from 0 where the file has none
-    (fields then says how many there are). labels are the classes in GLUE's order, None for
-    regression; spellings is how the files write them. tolerated is how many broken lines the
-    published files are known to have at most. The first split that is not train is the default.
+    folder holds its files and is its title in tables. columns and label name columns of the header, or
+    count fields from 0 where the file has none (fields then says how many there are). labels are the classes
+    in GLUE's order, None for regression; spellings is how the files write them. tolerated is how many broken
+    lines the published files are known to have at most. The first split that is not train is the default.
+    reader returns a split given the task, the data folder and the split's name; None reads GLUE's files.
     """
 
     name: str
@@ -51,6 +60,7 @@ class GlueTask:
     splits: tuple[Split, ...]
     fields: int | None = None
     tolerated: int = 0
+    reader: Callable[[GlueTask, str | Path | None, str | None], Examples] | None = None
 
     @property
     def regression(self) -> bool:
@@ -189,7 +199,8 @@ _TASKS = (
     ),
 )
 
-GLUE: Mapping[str, GlueTask] = MappingProxyType({task.name: task for task in _TASKS})
+_TABLE = {task.name: task for task in _TASKS}
+GLUE: Mapping[str, GlueTask] = MappingProxyType(_TABLE)
 
 
 def glue_task(name: str) -> GlueTask:
@@ -197,6 +208,14 @@ def glue_task(name: str) -> GlueTask:
     if name in GLUE:
         return GLUE[name]
     raise unknown_task(name, GLUE)
+
+
+def task_by_short_name(name: str) -> GlueTask:
+    """Return the task of a name without its family, such as rte."""
+    for task in GLUE.values():
+        if task.config == name:
+            return task
+    raise unknown_task(name, [task.config for task in GLUE.values()])
 
 
 def unknown_task(name: str, known: Iterable[str]) -> DataError:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import DataError, OctavoWarning
 from octavo.tasks.examples import Examples
-from octavo.tasks.glue import GlueTask, glue_task
+from octavo.tasks.glue import GLUE, GlueTask, glue_task
 from octavo.tasks.lines import read_lines
 from octavo.tasks.texts import Text
 
@@ -51,6 +51,17 @@ def read_glue(task: GlueTask | str, data: str | Path, split: str | None = None) 
         source=str(path),
         skipped=broken,
     )
+
+
+def glue_samples(data: str | Path, count: int) -> dict[str, tuple[Text, ...]]:
+    """Return at most `count` texts of every task whose development set is in a folder, by task folder."""
+    tasks = [t for t in GLUE.values() if (Path(data) / t.folder / f"{t.default_split}.tsv").is_file()]
+    if not tasks:
+        folders = ", ".join(task.folder for task in GLUE.values())
+        raise DataError(
+            f"{data} holds none of GLUE's task folders ({folders}); give the folder that holds them"
+        )
+    return {task.folder: read_glue(task, data).texts[:count] for task in tasks}
 
 
 def label_array(task: GlueTask, labels: list[float]) -> NDArray[Any]:
@@ -134,20 +145,20 @@ def _text(fields: list[str], layout: _Layout) -> Text:
     return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
-def _label(task: GlueTask, written: str, place: str) -> float:
+def _label(task: GlueTask, written: str, where: str) -> float:
     if task.regression:
-        return _score(task, written, place)
+        return _score(task, written, where)
     if written not in task.spellings:
         allowed = ", ".join(task.spellings)
-        raise DataError(f"{place}: label {written!r} is outside {task.name}; allowed are {allowed}.")
+        raise DataError(f"{where}: label {written!r} is outside {task.name}; allowed are {allowed}.")
     return task.spellings.index(written)
 
 
-def _score(task: GlueTask, written: str, place: str) -> float:
+def _score(task: GlueTask, written: str, where: str) -> float:
     try:
         score = float(written)
     except ValueError:
         score = float("nan")
     if not 0.0 <= score <= 5.0:
-        raise DataError(f"{place}: label {written!r} is outside {task.name}; give a number from 0 to 5.")
+        raise DataError(f"{where}: label {written!r} is outside {task.name}; give a number from 0 to 5.")
     return score

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from octavo.progress import Progress, silent
 from octavo.tasks.texts import Text
-
-Progress = Callable[[int, int], None]
 
 
 class Model(Protocol):
@@ -44,23 +43,35 @@ class Model(Protocol):
         """Return the outputs of a batch by name."""
 
     def batches(
-        self, texts: Sequence[Text], batch_size: int = 32
+        self, texts: Sequence[Text], batch_size: int = 32, max_length: int | None = None
     ) -> Iterable[tuple[Sequence[int], Mapping[str, Tensor]]]:
-        """Yield the positions of some texts and their batch until every text was seen once."""
+        """Yield the positions of some texts and their batch until every text was seen once.
+
+        Texts are cut to `max_length` tokens, or to what the model takes if that is less.
+        """
 
     def embed(self, batch: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Tensor:
         """Return the pooled embeddings (B, d) of a bare encoder."""
 
 
 def run(
-    model: Model, texts: Sequence[Text], batch_size: int, progress: Progress | None
+    model: Model,
+    texts: Sequence[Text],
+    batch_size: int,
+    progress: Progress = silent,
+    max_length: int | None = None,
 ) -> Iterable[tuple[list[int], Mapping[str, Tensor], Mapping[str, Tensor]]]:
     """Yield positions, batch and outputs of all texts, reporting progress after each batch."""
     done = 0
-    for indices, batch in model.batches(texts, batch_size=batch_size):
+    for indices, batch in model.batches(texts, batch_size=batch_size, max_length=max_length):
         with torch.no_grad():
             outputs = model(batch)
         yield list(indices), batch, outputs
         done += len(indices)
-        if progress is not None:
-            progress(done, len(texts))
+        progress(done, len(texts))
+
+
+def trained_length(model: Model) -> int | None:
+    """Return the most tokens that texts had when the model was fine-tuned, None where it does not say."""
+    length: int | None = getattr(model.config, "trained_max_length", None)
+    return length

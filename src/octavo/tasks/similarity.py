@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from octavo.errors import ModelError
 from octavo.numerics.metrics import spearman
+from octavo.progress import Progress, silent
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GLUE, GlueTask
-from octavo.tasks.model import Model, Progress, run
+from octavo.tasks.model import Model, run
 from octavo.tasks.texts import Text
 
 # Which GLUE task the pairs and their scores are read from.
@@ -21,11 +22,16 @@ SIMILARITY: Mapping[str, GlueTask] = MappingProxyType({"similarity/stsb": GLUE["
 
 
 def similarity_metrics(
-    model: Model, examples: Examples, *, batch_size: int = 32, progress: Progress | None = None
+    model: Model,
+    examples: Examples,
+    *,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    progress: Progress = silent,
 ) -> dict[str, float]:
     """Return Spearman's correlation, times 100, of the pairs' cosines with their scores."""
     texts = list(dict.fromkeys(side for pair in examples.texts for side in pair))
-    embeddings = embed_texts(model, texts, batch_size=batch_size, progress=progress)
+    embeddings = embed_texts(model, texts, batch_size=batch_size, max_length=max_length, progress=progress)
     row = {text: index for index, text in enumerate(texts)}
     first = embeddings[[row[pair[0]] for pair in examples.texts]]
     second = embeddings[[row[pair[1]] for pair in examples.texts]]
@@ -40,11 +46,16 @@ def cosine_similarity(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.f
 
 
 def embed_texts(
-    model: Model, texts: Sequence[Text], *, batch_size: int = 32, progress: Progress | None = None
+    model: Model,
+    texts: Sequence[Text],
+    *,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    progress: Progress = silent,
 ) -> NDArray[np.float32]:
     """Return the embeddings (n, d) of texts in their order."""
     rows: dict[int, NDArray[np.float32]] = {}
-    for indices, batch, outputs in run(model, texts, batch_size, progress):
+    for indices, batch, outputs in run(model, texts, batch_size, progress, max_length):
         embedded = model.embed(batch, outputs).detach().float().cpu().numpy()
         if not np.isfinite(embedded).all():
             raise ModelError(f"Embeddings of {model.name} hold NaN or infinity; they cannot be compared.")

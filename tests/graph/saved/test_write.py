@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 import octavo
 from octavo.errors import ModelError, OutputError, SavedModelError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, State
+from octavo.graph.saved import read as reading
 from octavo.graph.saved import write as storage_module
 from octavo.methods import load, quantize
 from octavo.spec import (
@@ -83,7 +84,7 @@ def quick(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     def copied(name: str, *_: object) -> Encoder:
         return Encoder(**{**bert.parts(), "name": name, "graph": deepcopy(bert.graph)})
 
-    monkeypatch.setattr(storage_module, "make_encoder", copied)
+    monkeypatch.setattr(reading, "make_encoder", copied)
 
 
 @pytest.fixture
@@ -210,7 +211,7 @@ def test_the_demo_model_is_as_small_as_promised(
 
 def test_the_manifest_says_what_was_done(saved: Path) -> None:
     manifest = json.loads((saved / "octavo.json").read_text(encoding="utf-8"))
-    assert manifest["octavo"] == 1
+    assert manifest["octavo"] == manifest["recipe"]["octavo"] == 2 and manifest["passes"] == []
     assert manifest["head"] == "sequence-classification"
     assert manifest["recipe"]["name"] == "w8a8"
     assert manifest["provenance"]["model"] == "tiny bert"
@@ -279,10 +280,17 @@ def test_a_failure_leaves_everything_as_it_was(
         ),
         (lambda m: m["activation_sites"][0].pop("low"), "do not fit together .*low"),
         (lambda m: m.update(activation_sites=None), "do not fit together"),
+        (lambda m: m["activation_sites"][0].update(low=1e400), "whose low end is inf, not an integer"),
+        (lambda m: m["activation_sites"][0].update(high=10**30), r"whose high end is 1000.*, not an integer"),
+        (
+            lambda m: m["activation_sites"][0].update(low=9, high=3),
+            "grid from 9 to 3, which 8 bits cannot",
+        ),
+        (lambda m: m["activation_sites"][0].update(high=300), "grid from 0 to 300, which 8 bits cannot"),
     ],
     ids=[
         *("newer", "no version", "no recipe", "unknown key", "head", "pass", "transform", "sites", "grid"),
-        "none",
+        *("none", "infinite", "huge", "crossed", "too wide"),
     ],
 )
 def test_a_manifest_that_was_changed_is_refused(
@@ -395,3 +403,16 @@ def test_loading_runs_no_code_from_the_folder(broken: Path, tmp_path: Path) -> N
     except SavedModelError:
         pass  # refusing is as good as ignoring
     assert not trap.exists()
+
+
+def test_a_manifest_that_nests_without_end_is_refused(broken: Path) -> None:
+    (broken / "octavo.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(SavedModelError, match=r"octavo\.json cannot be read"):
+        load(broken)
+
+
+def test_a_tied_token_table_is_the_same_before_and_after_loading(tmp_path: Path) -> None:
+    """Under linear-inputs only products read quantized activations; a weight is on its grid for all."""
+    _, bert = families.captured("bert", "masked-lm")
+    model = quantize(bert, octavo.recipe("int8"), [BATCH])
+    assert torch.equal(load(model.save(tmp_path / "model"))(BATCH)["logits"], model(BATCH)["logits"])

@@ -77,3 +77,17 @@ def test_a_site_describes_itself(bert: Encoder) -> None:
         "role": "embedding_sum",
         "shape": ["batch", "length", 32],
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [
+        ("layers.11.ffns.2.ffn_output", 11),
+        ("layers.0.query.weight", 0),
+        ("embeddings.norm", None),
+        ("logits", None),
+    ],
+)
+def test_the_layer_of_a_site(name: str, layer: int | None) -> None:
+    site = Site(name=name, role="any", kind="activation", shape=("batch", 2), targets=("x",))
+    assert site.layer == layer

@@ -9,12 +9,11 @@ import torch
 from octavo.errors import ModelError, OutputError
 from octavo.graph import Encoder
 from octavo.methods import load
-from octavo.methods.training.dropout import set_dropout
 from octavo.methods.training.finetuning import finetune, own_copy, save_encoder
-from octavo.methods.training.head import head_parameters, new_head
+from octavo.methods.training.head import new_head
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled, tokenize_labelled
-from octavo.methods.training.step import loss_of
+from tests.graph import families
 from tests.methods import tiny
 
 HYPER = Hyperparameters(learning_rate=5e-3, batch_size=16, epochs=12, keep="last", hidden_dropout=0.0)
@@ -40,30 +39,23 @@ def test_saved_in_hugging_faces_format(tiny_classifier: Encoder, tmp_path: Path)
         save_encoder(encoder, tmp_path / "model")
 
 
-def test_a_head_is_drawn_by_its_seed(tiny_classifier: Encoder) -> None:
-    heads = []
-    for seed in (0, 0, 1):
-        encoder = own_copy(tiny_classifier)
-        new_head(encoder, seed)
-        heads.append(encoder.graph.get_parameter("classifier.weight").detach())
-    assert torch.equal(heads[0], heads[1]) and not torch.equal(heads[0], heads[2])
-    assert set(head_parameters(tiny_classifier)) == {"classifier.weight", "classifier.bias"}
-
-
-def test_attention_has_the_dropout_of_the_configuration(tiny_classifier: Encoder) -> None:
+def test_how_long_texts_were_is_remembered(tiny_classifier: Encoder, tmp_path: Path) -> None:
     encoder = own_copy(tiny_classifier)
-    rates = lambda: [m.p for m in encoder.graph.modules() if isinstance(m, torch.nn.Dropout)]  # noqa: E731
-    assert rates().count(0.0) == 2  # one in each layer, as capture left it
-    set_dropout(encoder)
-    assert rates() == [0.1] * len(rates())
-    set_dropout(encoder, attention=0.3, hidden=0.2)
-    assert sorted(rates()) == [0.2] * (len(rates()) - 2) + [0.3] * 2
+    data = tokenize_labelled(encoder, ["a", "b"], [0, 1], max_length=24)
+    finetune(encoder, data, Hyperparameters(learning_rate=1e-3, epochs=1))
+    again = load(str(save_encoder(encoder, tmp_path / "model")))
+    assert again.config.trained_max_length == 24
+    assert again.max_length == tiny_classifier.max_length
+    assert not hasattr(tiny_classifier.config, "trained_max_length")
 
 
-def test_scores_are_learned_by_their_squared_error() -> None:
-    logits, labels = torch.tensor([[1.0], [2.0]]), torch.tensor([1.5, 4.0])
-    assert float(loss_of(logits, labels)) == pytest.approx((0.25 + 4) / 2)
-    assert float(loss_of(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) == pytest.approx(0.6931, abs=1e-4)
+def test_what_takes_no_gradient_is_not_trained() -> None:
+    encoder = families.fresh("roformer")
+    copied = own_copy(encoder)
+    name = "roformer.encoder.embed_positions.weight"
+    assert not copied.graph.get_parameter(name).requires_grad
+    frozen = [name for name, value in copied.graph.named_parameters() if not value.requires_grad]
+    assert frozen == [name]
 
 
 def test_a_head_that_does_not_fit_is_refused(

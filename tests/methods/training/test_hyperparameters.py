@@ -3,32 +3,7 @@ from __future__ import annotations
 import pytest
 
 from octavo.errors import SpecError
-from octavo.methods.training.hyperparameters import (
-    FINETUNING,
-    QAT_4_BITS,
-    QAT_8_BITS,
-    Hyperparameters,
-    finetuning_defaults,
-    qat_defaults,
-    search_space,
-)
-from octavo.spec.presets import recipe
-
-
-def test_the_tables_of_the_appendix() -> None:
-    assert FINETUNING["glue/mrpc"].learning_rate == 5e-5
-    assert FINETUNING["glue/qqp"].batch_size == 64
-    assert QAT_8_BITS["glue/stsb"].epochs == 6
-    assert QAT_8_BITS["glue/cola"].attention_dropout == 0.0
-    assert QAT_4_BITS["glue/qqp"].learning_rate == 5.5e-5
-    assert all(entry.warmup == 0.1 and entry.range_learning_rate == 1e-2 for entry in QAT_4_BITS.values())
-    assert all(entry.warmup == 0.0 for entry in FINETUNING.values())
-
-
-def test_low_bit_recipes_have_the_low_bit_table() -> None:
-    assert qat_defaults("glue/rte", recipe("w4a8-qat")) == QAT_4_BITS["glue/rte"]
-    assert qat_defaults("glue/rte", recipe("w8a8-qat")) == QAT_8_BITS["glue/rte"]
-    assert finetuning_defaults("mine").learning_rate == 2e-5
+from octavo.methods.training.hyperparameters import Hyperparameters
 
 
 def test_the_rate_rises_in_the_warm_up_and_falls_to_zero() -> None:
@@ -41,11 +16,6 @@ def test_the_rate_rises_in_the_warm_up_and_falls_to_zero() -> None:
 
 def test_without_warm_up_it_starts_at_its_maximum() -> None:
     assert Hyperparameters(learning_rate=1.0).rate(0, 4) == 1.0
-
-
-def test_the_search_space_is_every_combination() -> None:
-    found = list(search_space(Hyperparameters(learning_rate=1.0)))
-    assert len(found) == 16 and len(set(found)) == 16
 
 
 @pytest.mark.parametrize(

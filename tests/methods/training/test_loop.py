@@ -1,17 +1,19 @@
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from octavo.errors import ModelError, SavedModelError
+from octavo.errors import ModelError, OutputError, SavedModelError
 from octavo.graph import Encoder
 from octavo.methods.training.finetuning import own_copy
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
-from octavo.methods.training.loop import Running, TrainingResult, train
+from octavo.methods.training.loop import RunOptions, TimeOverError, TrainingResult, train
 
 HYPER = Hyperparameters(learning_rate=3e-3, batch_size=16, epochs=3, warmup=0.1)
 
@@ -24,17 +26,17 @@ def parameters(encoder: Encoder) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in encoder.graph.state_dict().items()}
 
 
-def run(encoder: Encoder, data: Labelled, running: Running | None = None, seed: int = 0) -> TrainingResult:
+def run(encoder: Encoder, data: Labelled, options: RunOptions | None = None, seed: int = 0) -> TrainingResult:
     scores = iter([50.0, 70.0, 60.0])
-    return train(encoder.graph, data, HYPER, seed=seed, score=lambda: next(scores), running=running)
+    return train(encoder.graph, data, HYPER, seed=seed, score=lambda: next(scores), options=options)
 
 
-def kill_at(step: int) -> Running:
+def kill_at(step: int) -> RunOptions:
     def progress(done: int, total: int) -> None:
         if done == step:
             raise Killed
 
-    return Running(progress=progress)
+    return RunOptions(progress=progress)
 
 
 def test_the_loss_falls_and_the_best_epoch_is_kept(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
@@ -70,11 +72,15 @@ def test_a_killed_run_continues_to_the_same_result(
             tiny_data,
             HYPER,
             score=lambda: next(scores),
-            running=Running(checkpoint=tmp_path / "c", every=0.0, progress=killer),
+            options=RunOptions(checkpoint=tmp_path / "c", every=0.0, progress=killer),
         )
     again = own_copy(tiny_classifier)
     later = train(
-        again.graph, tiny_data, HYPER, score=lambda: next(scores), running=Running(checkpoint=tmp_path / "c")
+        again.graph,
+        tiny_data,
+        HYPER,
+        score=lambda: next(scores),
+        options=RunOptions(checkpoint=tmp_path / "c"),
     )
     assert later.resumed_at >= step - 1
     assert later.losses == pytest.approx(expected.losses)
@@ -83,22 +89,65 @@ def test_a_killed_run_continues_to_the_same_result(
         assert torch.equal(value, parameters(again)[name]), name
 
 
-def test_a_checkpoint_of_other_settings_is_refused(
+def changed(encoder: Encoder, data: Labelled, what: str) -> tuple[Encoder, Labelled, int]:
+    """The same training but for one thing."""
+    encoder = own_copy(encoder)
+    if what == "parameters":
+        with torch.no_grad():
+            encoder.graph.get_parameter("bert.embeddings.word_embeddings.weight")[0, 0] += 1
+    if what == "labels":
+        data = replace(data, labels=data.labels.flip(0))
+    if what == "tokens":
+        data = replace(data, inputs=(data.inputs[0].flip(0), *data.inputs[1:]))
+    return encoder, data, int(what == "seed")
+
+
+@pytest.mark.parametrize(
+    ("what", "differs"),
+    [("seed", "seed"), ("parameters", "parameters"), ("labels", "data"), ("tokens", "data")],
+)
+def test_the_checkpoint_of_another_training_is_refused(
+    tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path, what: str, differs: str
+) -> None:
+    options = RunOptions(checkpoint=tmp_path / "c")
+    run(own_copy(tiny_classifier), tiny_data, options)
+    encoder, data, seed = changed(tiny_classifier, tiny_data, what)
+    before = parameters(encoder)
+    with pytest.raises(OutputError, match=f"holds the checkpoint of a training with another {differs} "):
+        run(encoder, data, options, seed=seed)
+    assert all(torch.equal(value, before[name]) for name, value in parameters(encoder).items())
+
+
+def test_a_folder_of_other_files_is_refused_as_a_checkpoint(
     tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path
 ) -> None:
-    encoder = own_copy(tiny_classifier)
-    run(encoder, tiny_data, Running(checkpoint=tmp_path / "c"))
-    with pytest.raises(SavedModelError, match="other settings; delete it"):
-        run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"), seed=1)
+    (tmp_path / "thesis.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match="holds other files"):
+        run(own_copy(tiny_classifier), tiny_data, RunOptions(checkpoint=tmp_path, every=0.0))
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_a_training_stops_in_time_and_goes_on_later(
+    tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path
+) -> None:
+    whole, cut = own_copy(tiny_classifier), own_copy(tiny_classifier)
+    expected = run(whole, tiny_data)
+    with pytest.raises(TimeOverError, match="the time was over after 1 of 12 steps"):
+        run(cut, tiny_data, RunOptions(checkpoint=tmp_path / "c", stop_at=time.monotonic()))
+    again = own_copy(tiny_classifier)
+    later = run(again, tiny_data, RunOptions(checkpoint=tmp_path / "c"))
+    assert later.resumed_at == 1 and later.losses == pytest.approx(expected.losses)
+    for name, value in parameters(whole).items():
+        assert torch.equal(value, parameters(again)[name]), name
 
 
 def test_a_damaged_checkpoint_is_refused(
     tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path
 ) -> None:
-    run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"))
+    run(own_copy(tiny_classifier), tiny_data, RunOptions(checkpoint=tmp_path / "c"))
     (tmp_path / "c" / "checkpoint.safetensors").write_bytes(b"broken")
     with pytest.raises(SavedModelError, match="is damaged"):
-        run(own_copy(tiny_classifier), tiny_data, Running(checkpoint=tmp_path / "c"))
+        run(own_copy(tiny_classifier), tiny_data, RunOptions(checkpoint=tmp_path / "c"))
 
 
 def test_a_loss_that_explodes_is_an_error(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
@@ -112,10 +161,10 @@ def test_a_loss_that_explodes_is_an_error(tiny_classifier: Encoder, tiny_data: L
 def test_progress_and_log_are_told(tiny_classifier: Encoder, tiny_data: Labelled) -> None:
     seen: list[tuple[int, int]] = []
     logged: list[tuple[int, dict[str, float]]] = []
-    running = Running(
+    options = RunOptions(
         progress=lambda *at: seen.append(at), log=lambda step, values: logged.append((step, values))
     )
-    run(own_copy(tiny_classifier), tiny_data, running)
+    run(own_copy(tiny_classifier), tiny_data, options)
     assert seen[0] == (1, 12) and seen[-1] == (12, 12)
     assert [step for step, _ in logged] == [4, 8, 12]
     assert logged[1][1]["score"] == 70.0

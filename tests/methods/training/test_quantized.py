@@ -2,20 +2,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from octavo.errors import SpecError
+from octavo.errors import OutputError, SpecError
 from octavo.graph import Encoder, State
 from octavo.methods import load
 from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
-from octavo.methods.training.loop import Running
+from octavo.methods.training.loop import RunOptions
 from octavo.methods.training.quantized import learned_ranges, prepare, qat
 from octavo.spec import FixedRanges, LearnedRanges, RunningRanges
 from octavo.spec.presets import recipe
+from tests.graph import families
 from tests.methods import tiny
 
 HYPER = Hyperparameters(learning_rate=3e-3, batch_size=16, epochs=2, warmup=0.1, keep="last")
@@ -83,19 +85,49 @@ def test_a_killed_training_continues_to_the_same_model(trained: Encoder, tmp_pat
 
     whole, _ = qat(trained, recipe("w8a8-qat"), data, HYPER, calibration=TEXTS)
     with pytest.raises(KeyboardInterrupt):
-        running = Running(checkpoint=tmp_path / "c", every=0.0, progress=stop)
-        qat(trained, recipe("w8a8-qat"), data, HYPER, calibration=TEXTS, running=running)
+        options = RunOptions(checkpoint=tmp_path / "c", every=0.0, progress=stop)
+        qat(trained, recipe("w8a8-qat"), data, HYPER, calibration=TEXTS, options=options)
     again, result = qat(
         trained,
         recipe("w8a8-qat"),
         data,
         HYPER,
         calibration=TEXTS,
-        running=Running(checkpoint=tmp_path / "c"),
+        options=RunOptions(checkpoint=tmp_path / "c"),
     )
     assert result.resumed_at > 0
     for name, quantizer in whole.quantizers.items():
         assert torch.equal(quantizer.scale, again.quantizers[name].scale), name
+
+
+def test_frozen_sinusoids_stay_and_the_saved_folder_loads(tmp_path: Path) -> None:
+    encoder = families.fresh("roformer")
+    batch = families.batch((16, 12))
+    inputs = tuple(batch.get(name, torch.zeros_like(batch["input_ids"])) for name in encoder.inputs)
+    labels = torch.arange(16) % 2
+    data = Labelled(inputs=inputs, lengths=torch.full((16,), 12), labels=labels)
+    model, _ = qat(encoder, recipe("w8a8-qat"), data, HYPER, calibration=[batch])
+    name = "roformer.encoder.embed_positions.weight"
+    assert torch.equal(model.graph.get_parameter(name), encoder.graph.get_parameter(name))
+    again = load(str(model.save(tmp_path / "model")))
+    assert torch.allclose(again(batch)["logits"], model(batch)["logits"], atol=1e-5)
+
+
+def test_a_checkpoint_of_another_recipe_model_or_calibration_is_refused(
+    trained: Encoder, tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path
+) -> None:
+    options = RunOptions(checkpoint=tmp_path / "c")
+    hyper = replace(HYPER, epochs=1)
+    qat(trained, recipe("w8a8-qat"), tiny_data, hyper, calibration=TEXTS, options=options)
+    again = {"calibration": TEXTS, "options": options}
+    cases: list[tuple[str, Encoder, str, dict[str, Any]]] = [
+        ("recipe", trained, "w4a8-qat", again),
+        ("parameters", tiny_classifier, "w8a8-qat", again),
+        ("calibration", trained, "w8a8-qat", {**again, "calibration": TEXTS[1:]}),
+    ]
+    for differs, encoder, name, rest in cases:
+        with pytest.raises(OutputError, match=f"the checkpoint of a training with another {differs} "):
+            qat(encoder, recipe(name), tiny_data, hyper, **rest)
 
 
 def test_dynamic_ranges_cannot_be_trained(trained: Encoder, tiny_data: Labelled) -> None:
@@ -110,7 +142,7 @@ def test_a_compiled_training_learns_the_same(trained: Encoder) -> None:
     hyper = replace(HYPER, hidden_dropout=0.0, attention_dropout=0.0)
     plain, first = qat(trained, recipe("w8a8-qat"), data, hyper, calibration=TEXTS)
     compiled, second = qat(
-        trained, recipe("w8a8-qat"), data, hyper, calibration=TEXTS, running=Running(compile=True)
+        trained, recipe("w8a8-qat"), data, hyper, calibration=TEXTS, options=RunOptions(compile=True)
     )
     assert second.losses == pytest.approx(first.losses, rel=0.02)
     for name, quantizer in plain.quantizers.items():

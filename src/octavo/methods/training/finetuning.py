@@ -15,15 +15,13 @@ from octavo.graph.capture.source import network_from_config, quiet_transformers
 from octavo.methods.training.dropout import set_dropout
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
-from octavo.methods.training.loop import Running, Score, TrainingResult, train
+from octavo.methods.training.loop import RunOptions, Scorer, TrainingResult, train
 
 
 def own_copy(encoder: Encoder) -> Encoder:
-    """Return an encoder of the same model whose graph and parameters are its own."""
-    copied = replace(encoder, graph=deepcopy(encoder.graph))
-    for parameter in copied.graph.parameters():
-        parameter.requires_grad_(True)
-    return copied
+    """Return an encoder of the same model whose graph, parameters and configuration are its own."""
+    # a parameter that takes no gradient, such as RoFormer's sinusoids, takes none in the copy either
+    return replace(encoder, graph=deepcopy(encoder.graph), config=deepcopy(encoder.config))
 
 
 def check_trainable(encoder: Encoder, data: Labelled) -> None:
@@ -49,16 +47,24 @@ def finetune(
     hyper: Hyperparameters,
     *,
     seed: int = 0,
-    score: Score | None = None,
-    running: Running | None = None,
+    score: Scorer | None = None,
+    options: RunOptions | None = None,
 ) -> TrainingResult:
-    """Train every parameter of an encoder in place; `data` lies on its device.
+    """Train the parameters of an encoder in place; `data` lies on its device.
 
-    The encoder given is changed: pass `own_copy(encoder)` to keep one.
+    The encoder given is changed: pass `own_copy(encoder)` to keep one. Its configuration remembers the most
+    tokens that a text had in training, so that it is evaluated as it was trained.
     """
     check_trainable(encoder, data)
+    remember_length(encoder, data)
     set_dropout(encoder, hyper.attention_dropout, hyper.hidden_dropout)
-    return train(encoder.graph, data, hyper, seed=seed, score=score, running=running)
+    return train(encoder.graph, data, hyper, seed=seed, score=score, options=options)
+
+
+def remember_length(encoder: Encoder, data: Labelled) -> None:
+    """Write into the configuration how long texts were in training, for `octavo.tasks` to evaluate alike."""
+    if data.max_length is not None:
+        encoder.config.trained_max_length = data.max_length
 
 
 def save_encoder(encoder: Encoder, folder: Path, force: bool = False) -> Path:

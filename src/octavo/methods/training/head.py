@@ -8,20 +8,31 @@ import torch
 from torch import nn
 
 from octavo.graph import Encoder
+from octavo.methods.loading import load
+
+
+def load_with_head(model: str, outputs: int, *, device: str = "cpu", seed: int = 0) -> Encoder:
+    """Load a model with a new classification head; all that its checkpoint lacks is drawn by the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return load(model, head="sequence-classification", labels=outputs, device=device)
 
 
 def head_parameters(encoder: Encoder) -> dict[str, nn.Parameter]:
-    """The parameters outside the pre-trained body, which is where most names begin (`bert.`, `roberta.`)."""
+    """Return the parameters outside the pre-trained body, where most names begin (`bert.`, `roberta.`)."""
     named = dict(encoder.graph.named_parameters())
     body = Counter(name.split(".")[0] for name in named).most_common(1)[0][0]
     return {name: parameter for name, parameter in named.items() if name.split(".")[0] != body}
 
 
 def new_head(encoder: Encoder, seed: int) -> None:
-    """Draw the head anew: normal weights as wide as the configuration says, biases zero."""
+    """Draw the head anew: normal weights as wide as the configuration says, norms one, biases zero."""
     width = float(getattr(encoder.config, "initializer_range", 0.02))
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for parameter in head_parameters(encoder).values():
+        for name, parameter in head_parameters(encoder).items():
             drawn = torch.randn(parameter.shape, generator=generator) * width
-            parameter.copy_(drawn if parameter.dim() > 1 else torch.zeros_like(drawn))
+            if parameter.dim() > 1:
+                parameter.copy_(drawn)
+            else:  # a vector that is called a weight scales what a norm has normalized
+                parameter.fill_(1.0 if name.endswith("weight") else 0.0)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from octavo.errors import DataError, ModelError
 from octavo.graph import Encoder, Text
+from octavo.ledger import fingerprint
 
 _LENGTHS = 16  # batches are cut to a multiple of this: few shapes, little padding
 
@@ -20,12 +21,13 @@ class Labelled:
     """Token ids and labels of n examples.
 
     inputs are (n, longest) for every input of the model, in its order; lengths (n,) lies on the CPU; labels
-    (n,) is int64 for classes and float32 for regression.
+    (n,) is int64 for classes and float32 for regression; max_length is what texts were cut to, if known.
     """
 
     inputs: tuple[Tensor, ...]
     lengths: Tensor
     labels: Tensor
+    max_length: int | None = None
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -40,6 +42,10 @@ class Labelled:
         """Return the same data with inputs and labels on a device."""
         inputs = tuple(tensor.to(device) for tensor in self.inputs)
         return replace(self, inputs=inputs, labels=self.labels.to(device))
+
+    def about(self) -> dict[str, Any]:
+        """Return what identifies the data: its size and a fingerprint of tokens and labels."""
+        return {"examples": len(self), "sha256": fingerprint(list(self.inputs), self.labels)}
 
     def width(self, rows: Tensor) -> int:
         """Return the length that some examples (on the CPU) are cut to: their longest, rounded up."""
@@ -78,7 +84,7 @@ def tokenize_labelled(
         inputs.append(_padded(rows, width, fills.get(name, 0)))
     values = torch.as_tensor(labels)
     values = values.float() if values.is_floating_point() else values.long()
-    return Labelled(inputs=tuple(inputs), lengths=lengths, labels=values)
+    return Labelled(inputs=tuple(inputs), lengths=lengths, labels=values, max_length=max_length)
 
 
 def _padded(rows: Sequence[Sequence[int]], width: int, fill: int) -> Tensor:

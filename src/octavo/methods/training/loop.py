@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,20 +17,25 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from octavo.errors import ModelError
-from octavo.methods.training.checkpoint import read_checkpoint, write_checkpoint
+from octavo.errors import ModelError, OctavoError
+from octavo.ledger import fingerprint
+from octavo.methods.training.checkpoint import Checkpoint
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.step import RecordedStep, Step, fast_matmul
+from octavo.progress import Progress, silent
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-Progress = Callable[[int, int], None]
-Score = Callable[[], float]
+Scorer = Callable[[], float]
 Log = Callable[[int, dict[str, float]], None]
 
 _EPOCH_SEEDS, _STEP_SEEDS = 1_000_003, 7_919
+
+
+class TimeOverError(OctavoError):
+    """Raised where a training had to stop before it was finished; its checkpoint is written."""
 
 
 @dataclass(kw_only=True)
@@ -50,12 +55,13 @@ class TrainingResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class RunOptions:
     """How a training is run: speed and safety, not what is learned.
 
     Arguments:
         checkpoint: folder of the checkpoint to continue from and to write; None writes none.
         every: seconds between two checkpoints.
+        stop_at: time of `time.monotonic()` after which no further step is taken; `TimeOverError` is raised.
         progress: called with (steps done, steps in all).
         log: called with (step, values) after every epoch.
         accelerator: for several processes or mixed precision.
@@ -65,7 +71,8 @@ class Running:
 
     checkpoint: Path | None = None
     every: float = 60.0
-    progress: Progress | None = None
+    stop_at: float = math.inf
+    progress: Progress = silent
     log: Log | None = None
     accelerator: Accelerator | None = None
     record: bool = True
@@ -79,8 +86,9 @@ def train(
     *,
     seed: int = 0,
     ranges: Sequence[Tensor] = (),
-    score: Score | None = None,
-    running: Running | None = None,
+    score: Scorer | None = None,
+    options: RunOptions | None = None,
+    start: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
     """Train a module that takes the data's inputs and returns its logits first.
 
@@ -88,8 +96,10 @@ def train(
         ranges: learned ranges among the module's parameters, which have a learning rate of their own.
         score: asked after every epoch, in evaluation mode; the parameters of the best epoch are kept if
             `hyper` says so.
+        start: what the training starts from, as plain data, by which a checkpoint is known; by default the
+            module's parameters.
     """
-    return _Training(module, data, hyper, seed, ranges, score, running or Running()).run()
+    return _Training(module, data, hyper, seed, ranges, score, options or RunOptions(), start).run()
 
 
 class _Training:
@@ -100,12 +110,13 @@ class _Training:
         hyper: Hyperparameters,
         seed: int,
         ranges: Sequence[Tensor],
-        score: Score | None,
-        running: Running,
+        score: Scorer | None,
+        options: RunOptions,
+        start: Mapping[str, Any] | None,
     ) -> None:
         self.module, self.data, self.hyper, self.seed = module, data, hyper, seed
-        self.score, self.running = score, running
-        accelerator = running.accelerator
+        self.score, self.options = score, options
+        accelerator = options.accelerator
         self.rank: int = accelerator.process_index if accelerator is not None else 0
         self.world: int = accelerator.num_processes if accelerator is not None else 1
         self.device = data.labels.device
@@ -113,8 +124,8 @@ class _Training:
         self.steps = self.per_epoch * hyper.epochs
         self.best: dict[str, Tensor] = {}
         self.optimizer = self._optimizer(ranges)
+        self.checkpoint = self._checkpoint(start)
         self.step = self._step(ranges)
-        self.settings = {"hyperparameters": hyper.to_dict(), "seed": seed, "examples": len(data)}
 
     # -- set-up ----------------------------------------------------------------------------------------------
 
@@ -138,18 +149,29 @@ class _Training:
         ]
         return torch.optim.Adam(described, fused=True, capturable=on_gpu)
 
+    def _checkpoint(self, start: Mapping[str, Any] | None) -> Checkpoint | None:
+        if self.options.checkpoint is None:
+            return None
+        if start is None:
+            start = {"parameters": fingerprint(dict(self.module.named_parameters()))}
+        settings = {"hyperparameters": self.hyper.to_dict(), "seed": self.seed}
+        return Checkpoint(self.options.checkpoint, {**start, "data": self.data.about(), **settings})
+
     def _step(self, ranges: Sequence[Tensor]) -> Step:
         apart = {id(parameter) for parameter in ranges}
         clipped = [p for p in self.module.parameters() if p.requires_grad and id(p) not in apart]
-        accelerator = self.running.accelerator
-        module: Any = torch.compile(self.module) if self.running.compile else self.module
+        accelerator = self.options.accelerator
+        module: Any = torch.compile(self.module) if self.options.compile else self.module
+        optimizer: Any = self.optimizer
         if accelerator is not None:
             module = accelerator.prepare_model(module)
+            # in fp16 it skips steps that overflow
+            optimizer = accelerator.prepare_optimizer(optimizer, device_placement=False)
         kind = RecordedStep if self._records() else Step
-        return kind(module, self.optimizer, self.data, clipped, self.hyper.clip, accelerator)
+        return kind(module, optimizer, self.data, clipped, self.hyper.clip, accelerator)
 
     def _records(self) -> bool:
-        return self.running.record and self.device.type == "cuda" and self.running.accelerator is None
+        return self.options.record and self.device.type == "cuda" and self.options.accelerator is None
 
     # -- the loop --------------------------------------------------------------------------------------------
 
@@ -166,16 +188,27 @@ class _Training:
                     continue
                 loss_sum = loss_sum + self._take(step, rows, width, weight)
                 result.seconds = spent + time.monotonic() - started
-                last = number + 1 == self.per_epoch
-                if not last and time.monotonic() - saved > self.running.every:
+                if number + 1 == self.per_epoch:
+                    continue  # the end of an epoch writes one
+                over = time.monotonic() >= self.options.stop_at
+                if over or time.monotonic() - saved > self.options.every:
                     self._save(result, step + 1, loss_sum)
                     saved = time.monotonic()
+                self._check_time(step + 1)
             self._end_epoch(result, epoch, loss_sum)
+            if epoch + 1 < self.hyper.epochs:
+                self._check_time((epoch + 1) * self.per_epoch)
             loss_sum = torch.zeros((), device=self.device)
         self._restore_best()
         self.module.eval()
         result.seconds = spent + time.monotonic() - started
         return result
+
+    def _check_time(self, done: int) -> None:
+        if time.monotonic() >= self.options.stop_at:
+            raise TimeOverError(
+                f"the time was over after {done} of {self.steps} steps; run it again to go on"
+            )
 
     def _take(self, step: int, rows: Tensor, width: int, weight: float) -> Tensor:
         self.step.set_rate(self.hyper.rate(step, self.steps))
@@ -189,8 +222,7 @@ class _Training:
                     raise
                 reason = str(error).strip().partition("\n")[0]
                 raise ModelError(f"torch.compile failed ({reason}); train without it") from error
-        if self.running.progress is not None:
-            self.running.progress(step + 1, self.steps)
+        self.options.progress(step + 1, self.steps)
         return loss
 
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, int, float]]:
@@ -218,43 +250,45 @@ class _Training:
         values = {"loss": loss}
         self.module.eval()
         if self.score is not None:
-            found = self.score()
-            values["score"] = found
+            score = self.score()
+            values["score"] = score
             # of equal scores the later epoch: it has seen more
-            if self.hyper.keep == "best" and found >= max(result.scores, default=-math.inf):
+            if self.hyper.keep == "best" and score >= max(result.scores, default=-math.inf):
                 self.best = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
                 result.kept_epoch = epoch + 1
-            result.scores.append(found)
+            result.scores.append(score)
         if not self.best:
             result.kept_epoch = epoch + 1
-        if self.running.log is not None and self.rank == 0:
-            self.running.log((epoch + 1) * self.per_epoch, values)
+        if self.options.log is not None and self.rank == 0:
+            self.options.log((epoch + 1) * self.per_epoch, values)
         self._save(result, (epoch + 1) * self.per_epoch, torch.zeros(()))
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
     def _save(self, result: TrainingResult, done: int, loss_sum: Tensor) -> None:
-        if self.running.checkpoint is None or self.rank != 0:
+        if self.checkpoint is None or self.rank != 0:
             return
-        state = {
-            "settings": self.settings,
-            "done": done,
-            "loss_sum": float(loss_sum),
-            "result": result.to_dict(),
-        }
-        write_checkpoint(self.running.checkpoint, self.module, self.optimizer, self.best, state)
+        state = {"done": done, "loss_sum": float(loss_sum), "result": result.to_dict()}
+        if self._scaler is not None:
+            state["scaler"] = self._scaler.state_dict()
+        self.checkpoint.write(self.module, self.optimizer, self.best, state)
 
     def _resume(self) -> tuple[TrainingResult, int, Tensor]:
-        found = None
-        if self.running.checkpoint is not None:
-            found = read_checkpoint(self.running.checkpoint, self.module, self.optimizer, self.settings)
-        if found is None:
+        read = None if self.checkpoint is None else self.checkpoint.read(self.module, self.optimizer)
+        if read is None:
             return TrainingResult(steps=self.steps), 0, torch.zeros((), device=self.device)
-        state, best = found
+        state, best = read
+        if self._scaler is not None and "scaler" in state:
+            self._scaler.load_state_dict(state["scaler"])
         self.best = {name: value.to(self.device) for name, value in best.items()}
         result = TrainingResult(**state["result"])
         result.resumed_at = state["done"]
         return result, state["done"], torch.tensor(state["loss_sum"], device=self.device)
+
+    @property
+    def _scaler(self) -> Any:
+        """What scales the loss in fp16; None in other precisions."""
+        return getattr(self.options.accelerator, "scaler", None)
 
     def _restore_best(self) -> None:
         if self.best:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from octavo.errors import SpecError
 from octavo.graph import Encoder, QuantizedEncoder
+from octavo.ledger import fingerprint
 from octavo.methods.context import Calibration, Context
 from octavo.methods.pipeline import carry_out
 from octavo.methods.training.dropout import set_dropout
-from octavo.methods.training.finetuning import check_trainable, own_copy
+from octavo.methods.training.finetuning import check_trainable, own_copy, remember_length
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
-from octavo.methods.training.loop import Running, Score, TrainingResult, train
-from octavo.spec import FixedRanges, LearnedRanges, RangeTraining, Recipe, RunningRanges
+from octavo.methods.training.loop import RunOptions, Scorer, TrainingResult, train
+from octavo.spec import FixedRanges, LearnedRanges, RangeTraining, Recipe, RunningRanges, recipe_to_dict
 
 
 def qat(
@@ -28,7 +30,7 @@ def qat(
     batch_size: int = 1,
     seed: int = 0,
     score: Callable[[QuantizedEncoder], float] | None = None,
-    running: Running | None = None,
+    options: RunOptions | None = None,
 ) -> tuple[QuantizedEncoder, TrainingResult]:
     """Quantize an encoder by a recipe, then train it; the encoder itself stays as it is.
 
@@ -38,6 +40,12 @@ def qat(
         score: a function of the model, asked after every epoch.
     """
     check_trainable(encoder, data)
+    start: dict[str, Any] | None = None
+    if options is not None and options.checkpoint is not None:
+        calibrating: Any = None if calibration is None else list(calibration)
+        if calibrating is not None and not isinstance(calibration, Sequence):
+            calibration = iter(calibrating)  # it could be read only once
+        start = _start(encoder, recipe, [calibrating, batch_size])
     model = prepare(
         encoder,
         recipe,
@@ -46,7 +54,9 @@ def qat(
         seed=seed,
         max_length=hyper.max_length,
     )
-    result = continue_training(model, data, hyper, seed=seed, score=_bound(score, model), running=running)
+    result = continue_training(
+        model, data, hyper, seed=seed, score=_bound(score, model), options=options, start=start
+    )
     finish(model)
     return model, result
 
@@ -99,20 +109,29 @@ def continue_training(
     hyper: Hyperparameters,
     *,
     seed: int = 0,
-    score: Score | None = None,
-    running: Running | None = None,
+    score: Scorer | None = None,
+    options: RunOptions | None = None,
+    start: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
-    """Train a prepared model in place."""
+    """Train a prepared model in place; `start` says what it was prepared from, as in `train`."""
     set_dropout(model, hyper.attention_dropout, hyper.hidden_dropout)
+    remember_length(model, data)
     return train(
-        model.graph, data, hyper, seed=seed, ranges=learned_ranges(model), score=score, running=running
+        model.graph,
+        data,
+        hyper,
+        seed=seed,
+        ranges=learned_ranges(model),
+        score=score,
+        options=options,
+        start=start,
     )
 
 
 def learned_ranges(model: QuantizedEncoder) -> list[Tensor]:
-    """The log-scales and shifts that take gradients."""
-    found = [p for q in model.quantizers.values() for p in (q.log_scale, q.shift)]
-    return [parameter for parameter in found if parameter is not None and parameter.requires_grad]
+    """Return the log-scales and shifts that take gradients."""
+    ranges = [p for q in model.quantizers.values() for p in (q.log_scale, q.shift)]
+    return [parameter for parameter in ranges if parameter is not None and parameter.requires_grad]
 
 
 def finish(model: QuantizedEncoder) -> None:
@@ -123,5 +142,18 @@ def finish(model: QuantizedEncoder) -> None:
     model.provenance = {**model.provenance, "trained": True}
 
 
-def _bound(score: Callable[[QuantizedEncoder], float] | None, model: QuantizedEncoder) -> Score | None:
+def _start(encoder: Encoder, recipe: Recipe, calibration: object) -> dict[str, Any]:
+    """Return what a quantized model is made from.
+
+    These are the float parameters and not the ranges: found anew on another machine, ranges may differ in
+    their last bits.
+    """
+    return {
+        "parameters": fingerprint(dict(encoder.graph.named_parameters())),
+        "recipe": {"name": recipe.name, "sha256": fingerprint(recipe_to_dict(recipe))},
+        "calibration": fingerprint(calibration),
+    }
+
+
+def _bound(score: Callable[[QuantizedEncoder], float] | None, model: QuantizedEncoder) -> Scorer | None:
     return None if score is None else lambda: score(model)

@@ -24,7 +24,7 @@ class Step:
     Arguments:
         module: takes the data's inputs in order and returns a tuple that starts with the logits.
         clipped: the parameters whose gradient norm is limited to `clip`; learned ranges are not among them.
-        accelerator: brings mixed precision and several processes; it has prepared `module`.
+        accelerator: brings mixed precision and several processes; it has prepared `module` and `optimizer`.
     """
 
     def __init__(
@@ -60,6 +60,8 @@ class Step:
             with self.accelerator.autocast():
                 loss = loss_of(self.module(*inputs)[0], labels) * weight
             self.accelerator.backward(loss)
+            # in fp16 gradients are scaled: unscaled, else all of them would be cut
+            self.accelerator.unscale_gradients(self.optimizer)
         nn.utils.clip_grad_norm_(self.clipped, self.clip, foreach=True)
         self.optimizer.step()
         return loss.detach()

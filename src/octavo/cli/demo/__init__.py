@@ -1,0 +1,1 @@
+"""`octavo demo`: the command, what its steps share, and the steps."""

@@ -1,0 +1,153 @@
+"""What some tables need for a model, and running what is missing of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from octavo.errors import DataError, SpecError, did_you_mean
+from octavo.experiments.cell import Cell
+from octavo.experiments.engine import Engine, InProcess, Workers
+from octavo.experiments.grid import FLOAT_ROW, GridRun, grid_cells
+from octavo.experiments.ray_engine import OnRay
+from octavo.experiments.runner import RunConfiguration
+from octavo.experiments.settings import Settings
+from octavo.experiments.table import Table, TableRow
+from octavo.graph.capture.source import load_config
+from octavo.tasks.glue import task_by_short_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which part of the tables is run; empty means all of it.
+
+    Arguments:
+        seeds: also those of the fine-tunings that quantization starts from, unless the results folder has
+            chosen its start already, or the run configuration names its seed.
+    """
+
+    tasks: tuple[str, ...] = ()
+    rows: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+
+    def narrow(self, table: Table) -> Table:
+        """Return a table with the selected rows and columns."""
+        rows: tuple[TableRow, ...] = tuple(
+            row for row in table.rows if not self.rows or row.name in self.rows
+        )
+        return replace(
+            table,
+            rows=rows,
+            tasks=tuple(task for task in table.tasks if not self.tasks or task in self.tasks),
+        )
+
+    def check(self, tables: Sequence[Table]) -> None:
+        """Refuse names that no table has."""
+        rows = {row.name for table in tables for row in table.rows}
+        tasks = {task for table in tables for task in table.tasks}
+        for name, known, kind in [
+            *((r, rows, "row") for r in self.rows),
+            *((t, tasks, "task") for t in self.tasks),
+        ]:
+            if name not in known:
+                hint = did_you_mean(name, known) or f"; there are {', '.join(sorted(known))}"
+                raise SpecError(f"no {kind} {name!r} in {', '.join(table.name for table in tables)}{hint}")
+
+
+def plan(
+    tables: Sequence[Table],
+    selection: Selection,
+    settings: Settings,
+    configuration: RunConfiguration,
+) -> list[Cell]:
+    """Return the cells that some tables need, data that is not there left out with an error that names it."""
+    selection.check(tables)
+    narrowed = [selection.narrow(table) for table in tables]
+    tasks = [task for table in narrowed for task in table.tasks]
+    if configuration.data is not None:
+        tasks = [task for task in dict.fromkeys(tasks) if _has_data(task, Path(configuration.data))]
+        if not tasks:
+            raise DataError(
+                f"{configuration.data} holds none of the tasks' folders; "
+                "give the folder with CoLA, SST-2, ..."
+            )
+    cells = grid_cells(narrowed, tasks, settings, layers_of(configuration.model))
+    if not selection.seeds and configuration.start_seed is None:
+        return cells
+    return _with_seeds(cells, narrowed, selection.seeds, configuration)
+
+
+def _with_seeds(
+    cells: Sequence[Cell],
+    tables: Sequence[Table],
+    seeds: Sequence[int],
+    configuration: RunConfiguration,
+) -> list[Cell]:
+    """Return the cells of the seeds that were chosen, and the fine-tunings that these start from."""
+    shown = any(row.name == FLOAT_ROW for table in tables for row in table.rows)
+    kept = [
+        cell for cell in cells if (cell.seed in seeds or not seeds) and (cell.method != "finetune" or shown)
+    ]
+    starts = {
+        cell.path: cell
+        for task in dict.fromkeys(cell.task for cell in kept if cell.method != "finetune")
+        for cell in _starts(task, cells, seeds, configuration)
+    }
+    return [*starts.values(), *(cell for cell in kept if cell.path not in starts)]
+
+
+def _starts(
+    task: str, cells: Sequence[Cell], seeds: Sequence[int], configuration: RunConfiguration
+) -> list[Cell]:
+    """Return the fine-tunings of a task among which its start is chosen."""
+    floats = [cell for cell in cells if cell.method == "finetune" and cell.task == task]
+    asked, chosen = configuration.start_seed, configuration.results().start(task)
+    if chosen is None:
+        return [cell for cell in floats if cell.seed in (seeds if asked is None else (asked,))]
+    starts = [cell for cell in floats if cell.path == chosen]
+    if asked is not None and asked not in [cell.seed for cell in starts]:
+        raise SpecError(
+            f"{configuration.output} starts {task} from {chosen}, not from seed {asked}; "
+            "leave the start's seed out, or give another folder"
+        )
+    return starts
+
+
+def missing_tasks(tables: Sequence[Table], data: str | Path) -> list[str]:
+    """Return the tasks of some tables that a folder has no files of."""
+    tasks = dict.fromkeys(task for table in tables for task in table.tasks)
+    return [task for task in tasks if not _has_data(task, Path(data))]
+
+
+def reproduce(
+    cells: Sequence[Cell],
+    configuration: RunConfiguration,
+    engine: Engine,
+    *,
+    stop_after: float = math.inf,
+    report: Callable[[Cell, float | None, str | None], None] | None = None,
+) -> dict[str, str]:
+    """Run the cells that have no result yet; return what failed."""
+    return GridRun(configuration, cells, engine, report).run(stop_after)
+
+
+def make_engine(
+    name: str, configuration: RunConfiguration, workers: int | None, address: str | None = None
+) -> Engine:
+    """Return the engine of a name: process, workers or ray."""
+    if name == "ray":
+        return OnRay(configuration, workers, address)
+    return InProcess(configuration) if (workers or 1) == 1 else Workers(configuration, workers or 1)
+
+
+def layers_of(model: str) -> int:
+    """Return the number of layers of a model by its configuration."""
+    config = load_config(model)
+    return int(getattr(config, "num_hidden_layers", 0) or getattr(config, "n_layers", 0))
+
+
+def _has_data(task: str, data: Path) -> bool:
+    described = task_by_short_name(task)
+    return described.reader is not None or (data / described.folder / "train.tsv").is_file()

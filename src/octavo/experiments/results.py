@@ -1,0 +1,87 @@
+"""The results folder of a grid: one JSON file for each cell, and the fine-tuned start of each task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from octavo.errors import OutputError, SpecError
+from octavo.experiments.cell import Cell
+from octavo.ledger import Ledger, read_json, write_json
+from octavo.spec import recipe_from_dict, recipe_to_dict
+
+FORMAT = 1
+_ABOUT = "grid.json"
+
+
+class Results:
+    """Results of one model with one set of settings and data in one folder.
+
+    A folder of another version, model or settings is refused; nothing is written before `begin` or `put`.
+    """
+
+    def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self._ledger = Ledger(folder, {"octavo": FORMAT, **about}, name=_ABOUT, noun="results")
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What the folder holds results of."""
+        return self._ledger.about
+
+    def begin(self) -> None:
+        """Make the folder known as one of results: checkpoints lie in it before the first result does."""
+        if not (self.folder / _ABOUT).is_file():
+            write_json(self.folder / _ABOUT, self.about)
+
+    def get(self, cell: Cell) -> dict[str, Any] | None:
+        """Return the result of a cell, or None if it is missing, damaged, or of other settings."""
+        result = self._ledger.get(_key(cell))
+        wanted = json.loads(json.dumps(cell.to_dict()))
+        return result if result is not None and _in_todays_words(result.get("cell")) == wanted else None
+
+    def put(self, cell: Cell, result: Mapping[str, Any]) -> None:
+        """Write the result of a cell."""
+        self._ledger.put(_key(cell), {"octavo": FORMAT, "cell": cell.to_dict(), **result})
+
+    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
+        """Return the cells that have no result yet."""
+        return [cell for cell in cells if self.get(cell) is None]
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return every readable result, in the order of the files' names."""
+        return [result for _, result in self._ledger.results() if isinstance(result.get("cell"), dict)]
+
+    def start(self, task: str) -> str | None:
+        """Return the path of the fine-tuned cell that quantization starts from, if it was chosen."""
+        chosen = self._ledger.get(f"{task}/start")
+        return None if chosen is None else str(chosen.get("cell"))
+
+    def put_start(self, cell: Cell) -> None:
+        """Write down the start of a task, so that it stays what it is when more results arrive."""
+        self._ledger.put(f"{cell.task}/start", {"cell": cell.path})
+
+
+def read_results(folder: Path) -> Results:
+    """Return the results of a folder, whatever they are of."""
+    about = read_json(folder / _ABOUT)
+    if about is None:
+        raise OutputError(f"{folder} is no results folder: {_ABOUT} is missing or damaged")
+    return Results(folder, about)
+
+
+def _in_todays_words(cell: object) -> object:
+    """Return a stored cell with its recipe as it is written today: results outlive the formats of recipes."""
+    recipe = cell.get("recipe") if isinstance(cell, dict) else None
+    if not isinstance(cell, dict) or recipe is None:
+        return cell
+    try:
+        return cell | {"recipe": json.loads(json.dumps(recipe_to_dict(recipe_from_dict(recipe))))}
+    except SpecError:
+        return None
+
+
+def _key(cell: Cell) -> str:
+    return cell.path.removesuffix(".json")

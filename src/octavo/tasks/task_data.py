@@ -1,0 +1,114 @@
+"""A task's data as training uses it: texts and tokens of both splits, and where they came from."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from octavo.graph import Encoder, Text
+from octavo.methods.training.labelled import Labelled, tokenize_labelled
+from octavo.progress import Progress, silent
+from octavo.tasks.evaluation import read_examples
+from octavo.tasks.examples import Examples
+from octavo.tasks.glue import GlueTask, glue_task, measure, predictions
+from octavo.tasks.labels import label_mapping
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskData:
+    """Both splits of a task, tokenized for a model and on its device.
+
+    about says which files they are, how many examples they hold and whether they are partial; order is the
+    class of GLUE that each output of the model stands for, None if they are the same.
+    """
+
+    task: GlueTask
+    texts: tuple[Text, ...]
+    train: Labelled
+    dev: Labelled
+    truth: NDArray[Any]
+    order: tuple[int, ...] | None
+    about: dict[str, Any]
+
+    def sample(self, count: int, seed: int) -> list[Text]:
+        """Return some of the training texts, others for every seed."""
+        return random.Random(seed).sample(self.texts, min(count, len(self.texts)))
+
+    def metrics(self, model: Encoder, progress: Progress = silent) -> dict[str, float]:
+        """Return the task's metrics times 100 on the development set."""
+        logits = predict(model, self.dev, progress=progress)
+        return measure(self.task, predictions(self.task, logits, self.order), self.truth)
+
+    def score(self, model: Encoder, progress: Progress = silent) -> float:
+        """Return the mean of the task's metrics, the score of the paper's tables."""
+        metrics = self.metrics(model, progress)
+        return sum(metrics.values()) / len(metrics)
+
+
+def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: int = 128) -> TaskData:
+    """Read and tokenize a task such as glue/rte for an encoder whose head fits it."""
+    task = glue_task(name)
+    train, dev = read_examples(task, data, "train"), read_examples(task, data)
+    order = label_mapping(encoder, task)
+    tokens = [
+        tokenize_labelled(encoder, part.texts, _outputs(part.labels, order), max_length).to(encoder.device)
+        for part in (train, dev)
+    ]
+    return TaskData(
+        task=task,
+        texts=train.texts,
+        train=tokens[0],
+        dev=tokens[1],
+        truth=dev.labels,
+        order=order,
+        about={part.split: describe(part) for part in (train, dev)},
+    )
+
+
+def describe(examples: Examples) -> dict[str, Any]:
+    """Return what identifies a split: size, whether it is partial, a fingerprint of texts and labels."""
+    digest = hashlib.sha256()
+    for text, label in zip(examples.texts, examples.labels.tolist(), strict=True):
+        digest.update(repr((text, label)).encode())
+    return {
+        "examples": len(examples),
+        "full": examples.full,
+        "partial": examples.partial,
+        "skipped": examples.skipped,
+        "sha256": digest.hexdigest(),
+    }
+
+
+def predict(
+    model: Encoder, data: Labelled, batch_size: int = 128, progress: Progress = silent
+) -> NDArray[np.float64]:
+    """Return the logits (n, outputs) of all examples in their order."""
+    order = torch.argsort(data.lengths, stable=True)
+    moved = order.to(data.labels.device)
+    parts = []
+    with torch.no_grad():
+        for start in range(0, len(order), batch_size):
+            width = data.width(order[start : start + batch_size])
+            inputs, _ = data.batch(moved[start : start + batch_size], width)
+            parts.append(model.graph(*inputs)[0])
+            progress(min(start + batch_size, len(order)), len(order))
+    logits = torch.cat(parts).double().cpu().numpy()
+    restored = np.empty_like(logits)
+    restored[order.numpy()] = logits
+    return restored
+
+
+def _outputs(labels: NDArray[Any], order: tuple[int, ...] | None) -> NDArray[Any]:
+    """Return the model's output that stands for every label."""
+    if order is None:
+        return labels
+    inverse = np.empty(len(order), dtype=np.int64)
+    inverse[list(order)] = np.arange(len(order))
+    return np.asarray(inverse[labels])
