@@ -68,7 +68,9 @@ def test_a_file_rounds_and_clips_as_the_quantizer_does(
     ids = np.linspace(-5000, 5000, SHAPE[0] * SHAPE[1]).astype(np.int64).reshape(SHAPE)
     x = torch.from_numpy(ids).float() / 1000  # beyond the range on both sides
     expected = quantizer(x).numpy()
-    found = open_onnx(file_of(quantizer, tmp_path, 1.0), backend, threads=1, exact=True)({"input_ids": ids})["y"]
+    found = open_onnx(file_of(quantizer, tmp_path, 1.0), backend, threads=1, exact=True)({"input_ids": ids})[
+        "y"
+    ]
     step = float(quantizer.scale)
     difference = np.abs(found - expected) / step
     # a number in the middle between two integers may go either way

@@ -103,7 +103,7 @@ OTHERS: dict[str, Any] = {
         0.0,
         -1.0,
     ),
-    "causal": lambda mask: (mask[:, None, None, :] * mask.new_ones(mask.shape[1], mask.shape[1]).tril()),
+    "causal": lambda mask: mask[:, None, None, :] * mask.new_ones(mask.shape[1], mask.shape[1]).tril(),
     "late tokens": lambda mask: torch.where(
         mask[:, None, None, :].bool() & (numbers(mask.shape[1], mask) < 100), 0.0, -1.0
     ),

@@ -68,7 +68,7 @@ _FILLED_AT = {"full": 1, "full_like": 1, "new_full": 2, "scalar_tensor": 0}  # w
 
 
 def light_masks(t: Translation) -> dict[fx.Node, Value]:
-    """Return the nodes that end a mask's computation, each written as a light mask if it is proven to be one."""
+    """Return the nodes that end a mask's computation, each written as a light mask if proven to be one."""
     proven = prove(t.module)
     written: dict[fx.Node, Value] = {}
     for node, value in proven.items():
@@ -86,7 +86,7 @@ def _is_light(node: fx.Node, value: Proven) -> bool:
 
 
 def _ends(node: fx.Node, proven: dict[fx.Node, Proven]) -> bool:
-    """Return whether all that is not proven reads a node element by element, beside a tensor of full shape."""
+    """Return whether all that is not proven reads a node elementwise, beside a tensor of full shape."""
     readers = [user for user in node.users if user not in proven]
     return bool(readers) and all(_broadcasts(user, node) for user in readers)
 
@@ -157,7 +157,7 @@ def _stored(module: fx.GraphModule, node: fx.Node) -> Constant | None:
 def _counted(node: fx.Node) -> Count | None:
     """Return the count of an arange that begins at 0 and has the step 1."""
     numbers = [a for a in node.args if isinstance(a, int | float | fx.Node)]
-    return Count(axis=-1) if len(numbers) == 1 or numbers[0] == 0 and numbers[2:] in ([], [1]) else None
+    return Count(axis=-1) if len(numbers) == 1 or (numbers[0] == 0 and numbers[2:] in ([], [1])) else None
 
 
 def _takes_all(node: fx.Node) -> bool:
@@ -181,7 +181,9 @@ def _moved(node: fx.Node, value: Proven) -> Proven | None:
     if abs(before - after) != 1 or len(node.args) < 2 or not isinstance(node.args[1], int):
         return None
     added = after > before
-    axis = node.args[1] % max(before, after) - max(before, after)  # from the last one, where there is one more
+    axis = node.args[1] % max(before, after) - max(
+        before, after
+    )  # from the last one, where there is one more
 
     def move(old: int) -> int:
         if added:
@@ -246,8 +248,8 @@ def _computed(
     arguments, options = fx.node.map_arg((node.args, node.kwargs), tensor)
     if "device" in options:
         options = {**options, "device": torch.device("cpu")}
-    arguments = [torch.device("cpu") if isinstance(a, torch.device) else a for a in arguments]
-    result: Tensor = node.target(*arguments, **options)  # type: ignore[operator]
+    numbers = [torch.device("cpu") if isinstance(a, torch.device) else a for a in arguments]
+    result: Tensor = node.target(*numbers, **options)  # type: ignore[operator]
     number: Number = result.item()
     return number if result.dtype == node.meta["val"].dtype else None
 
@@ -255,7 +257,11 @@ def _computed(
 def _compared(node: fx.Node, proven: dict[fx.Node, Proven]) -> Proven | None:
     """Return a count plus 0, the same count in another type, or a comparison that holds from 0 on."""
     name, (first, *rest) = operation(node), node.args
-    if not isinstance(first, fx.Node) or not isinstance(proven[first], Count) or len(node.all_input_nodes) != 1:
+    if (
+        not isinstance(first, fx.Node)
+        or not isinstance(proven[first], Count)
+        or len(node.all_input_nodes) != 1
+    ):
         return None
     if name in ("add", "sub") and rest == [0]:
         return proven[first]

@@ -14,8 +14,8 @@ from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
 from octavo.runtime.translate.operations.table import translates
 
 _UNARY = {
-    "abs": "Abs", "acos": "Acos", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log",
-    "neg": "Neg",
+    "abs": "Abs", "acos": "Acos", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor",
+    "log": "Log", "neg": "Neg",
     "relu": "Relu", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sqrt": "Sqrt", "tanh": "Tanh",
 }  # fmt: skip
 _BINARY = {

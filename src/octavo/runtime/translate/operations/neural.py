@@ -72,12 +72,20 @@ def _convolution(t: Translation, node: fx.Node) -> Value:
 
 @translates("im2col")
 def _im2col(t: Translation, node: fx.Node) -> Value:
-    """Write windows of an image as columns: a convolution whose every kernel picks one place of the window."""
-    source, kernel, dilation, padding, stride = ([*map(int, a)] if isinstance(a, list) else a for a in node.args)  # type: ignore[call-overload]
-    channels, places = _node(source).meta["val"].shape[1], int(np.prod(kernel))  # type: ignore[arg-type]
-    picks = np.tile(np.eye(places, dtype=np.float32).reshape(places, 1, *kernel), (channels, 1, 1, 1))  # type: ignore[misc]
-    attributes = {"strides": stride, "pads": [*padding, *padding], "dilations": dilation}  # type: ignore[misc]
-    columns = t.graph.add("Conv", t.full(source), t.graph.constant(picks), group=channels, **attributes)
+    """Write windows of an image as columns: a convolution each of whose kernels picks one place."""
+    kernel, dilation, padding, stride = ([int(str(n)) for n in each] for each in node.args[1:5])  # type: ignore[union-attr]
+    source = _node(node.args[0])
+    channels, places = source.meta["val"].shape[1], int(np.prod(kernel))
+    picks = np.tile(np.eye(places, dtype=np.float32).reshape(places, 1, *kernel), (channels, 1, 1, 1))
+    columns = t.graph.add(
+        "Conv",
+        t.full(source),
+        t.graph.constant(picks),
+        group=channels,
+        strides=stride,
+        pads=[*padding, *padding],
+        dilations=dilation,
+    )
     shape = t.graph.constant([0, channels * places, -1], np.int64)
     return Value(name=t.graph.add("Reshape", columns, shape, name=node.name))
 

@@ -184,7 +184,7 @@ def _join(t: Translation, node: fx.Node) -> Value:
     parts, dtype = node.args[0], node.meta["val"].dtype
     axis = int(str(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)))
     # torch skips parts of shape (0,), whatever the others' rank is
-    kept = [part for part in parts if list(part.meta["val"].shape) != [0]]  # type: ignore[union-attr]
+    kept: list[Any] = [part for part in parts if list(part.meta["val"].shape) != [0]]  # type: ignore[union-attr]
     if operation(node) == "cat" and len(kept) == 1:
         return t.value(kept[0])
     names = [t.full(part, dtype) for part in kept]
