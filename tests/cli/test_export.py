@@ -61,7 +61,18 @@ def test_bench_reads_files_alone(run: Run, saved: Path, texts: Path, tmp_path: P
         file = tmp_path / name / "model.onnx"
         assert run("export", saved, "-o", file, "--no-check").exit_code == 0
     files = [tmp_path / "a" / "model.onnx", tmp_path / "b" / "model.onnx"]
-    options = ["--batches", "1", "--lengths", "4", "--seconds", "0", "--no-memory", "--threads", "1", "--json"]
+    options = [
+        "--batches",
+        "1",
+        "--lengths",
+        "4",
+        "--seconds",
+        "0",
+        "--no-memory",
+        "--threads",
+        "1",
+        "--json",
+    ]
     done = run("bench", *files, *options, "--texts", texts, "--tokenizer", saved)
     assert done.exit_code == 0, done.output
     rows = json.loads(done.stdout)["rows"]

@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
-from octavo.runtime.translate.grids import integer_type
+from octavo.runtime.translate.grids import integer_type, is_clipped
 
 _BIAS_LIMIT = 2**30
 _FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
@@ -93,11 +93,44 @@ def linear_layer(
         product = t.graph.add("MatMulIntegerToFloat", *operands, added, name=name, domain=ONNX_RUNTIME)
         return Value(name=product, flat=flat)
     matrix, scale = _matrix(t, weight, factor)
+    fits = fits_accumulator(numbers, t.value(source).scale, scale)
+    if scale is not None and (not fits or _ends_clipped(t, node)):
+        return Value(
+            name=add_apart(t, t.graph.add("MatMul", x, matrix, name=name), numbers, label), flat=flat
+        )
     if flat or source.meta["val"].dim() == 2:
         added = _bias(t, numbers, t.value(source).scale, scale, label)
         return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
     added = t.graph.constant(numbers, np.float32, label)
     return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added), flat=flat)
+
+
+def fits_accumulator(
+    bias: NDArray[np.float64], step: float | None, scale: NDArray[np.float32] | None
+) -> bool:
+    """Return whether a bias on the accumulator's grid is far from the ends of 32 bits."""
+    return (
+        step is None or scale is None or bool(np.abs(bias / (np.float64(step) * scale)).max() <= _BIAS_LIMIT)
+    )
+
+
+def _ends_clipped(t: Translation, node: fx.Node) -> bool:
+    """Return whether a result goes to a grid that is not a byte's, dropout aside."""
+    for user in node.users:
+        if user.op == "call_module":
+            module = t.module.get_submodule(str(user.target))
+            if is_clipped(module) if isinstance(module, Quantizer) else _ends_clipped(t, user):
+                return True
+    return False
+
+
+def add_apart(t: Translation, product: str, bias: NDArray[np.float64], name: str) -> str:
+    """Add a bias by subtracting its negative, which ONNX Runtime does not fuse with the product.
+
+    It would round the bias to 32 bits where that overflows, and compute a product in float whose result goes
+    to another grid than a byte's.
+    """
+    return t.graph.add("Sub", product, t.graph.constant(-bias, np.float32, name))
 
 
 def _matrix(t: Translation, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
@@ -206,8 +239,6 @@ def _bias(
         return t.graph.constant(numbers, np.float32, name)
     grid = np.float32(step) * scale
     integers = np.rint(numbers / grid)
-    if np.abs(integers).max() > _BIAS_LIMIT:
-        return t.graph.constant(numbers, np.float32, name)
     stored = t.graph.constant(integers, np.int32, name)
     steps = [
         t.graph.constant(np.float32(step), np.float32, "scale"),
