@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from octavo.runtime.backends.backend import IntegerReport
+from octavo.runtime.backends.onnxruntime import OnnxRuntime
 from tests.cli.conftest import Run
 
 
@@ -41,14 +43,21 @@ def test_encodings_refuse_options_of_onnx(run: Run, tiny: Path, tmp_path: Path, 
 
 
 def test_a_refused_file_is_not_left_behind_and_the_message_says_what_to_do(
-    run: Run, tiny: Path, texts: Path, tmp_path: Path
+    run: Run, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "mp"
-    assert run("quantize", tiny, "--recipe", "w8a8-mp", "--calibration", texts, "-o", folder).exit_code == 0
-    done = run("export", folder, "-o", tmp_path / "model.onnx")
+    report = IntegerReport(backend="onnxruntime", products=2, kernels=1, floats=("layers.0.ffn_output",))
+    monkeypatch.setattr(OnnxRuntime, "count_integer_kernels", lambda self, path: report)
+    done = run("export", saved, "-o", tmp_path / "model.onnx")
     assert done.exit_code == 2 and "--no-check" in done.stderr
     assert not (tmp_path / "model.onnx").exists()
-    assert run("export", folder, "-o", tmp_path / "model.onnx", "--no-check").exit_code == 0
+    assert run("export", saved, "-o", tmp_path / "model.onnx", "--no-check").exit_code == 0
+
+
+def test_the_sequence_of_the_readme_ends_in_a_file(run: Run, tiny: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert run("quantize", tiny, "--recipe", "w8a8-mp", "--calibration", texts, "-o", folder).exit_code == 0
+    done = run("export", folder, "-o", tmp_path / "out.onnx")
+    assert done.exit_code == 0 and (tmp_path / "out.onnx").is_file(), done.output
 
 
 def test_weights_of_7_bits_are_an_option(run: Run, saved: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import octavo
+from octavo.errors import ModelError
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.graph.capture.source import make_encoder
 from octavo.graph.quantizers.switch import switched_off
@@ -25,7 +26,11 @@ from tests.graph import families
 LONGEST = 140
 LENGTHS = (3, 64, 65, 130)
 SLICE = ("bert", "albert", "modernbert")
-EVERY = (*families.EVERY, *families.FURTHER)
+# what is refused, before calibration, and the words that say why
+REFUSED = {"tapas": r"aten\.scatter_reduce\.two \(in embeddings", "xmod": "indexing by truth values"}
+EVERY = tuple(family for family in (*families.EVERY, *families.FURTHER) if family not in REFUSED)
+# folding takes the rows of a product over heads for those of a weight
+BROKEN = {("yoso", "int8"): "the recipe int8 cannot fold YOSO"}
 
 WIDE = octavo.Recipe(
     name="w8a8 with 16 bits",
@@ -108,13 +113,20 @@ def check(family: str, recipe: str, backend: str, length: int, padded: bool) -> 
         assert parity.most_steps <= steps and (recipe != "int8" or parity.equal > 0.99), parity
 
 
+def _marks(family: str, recipe: str, backend: str) -> list[pytest.MarkDecorator]:
+    usual = family in SLICE and backend == "onnxruntime" and recipe != "wide"
+    broken = BROKEN.get((family, recipe))
+    marks = [] if usual else [pytest.mark.slow]
+    return marks if broken is None else [*marks, pytest.mark.xfail(raises=RuntimeError, reason=broken)]
+
+
 CELLS = [
     pytest.param(
         family,
         recipe,
         backend,
         id=f"{family}-{recipe}-{backend}",
-        marks=[] if family in SLICE and backend == "onnxruntime" and recipe != "wide" else pytest.mark.slow,
+        marks=_marks(family, recipe, backend),
     )
     for family in EVERY
     for recipe in RECIPES
@@ -136,3 +148,10 @@ def test_a_file_computes_its_simulation(family: str, recipe: str, backend: str) 
                     f"{length} tokens{', padded' if padded else ''}: {str(error).splitlines()[0]}"
                 )
     assert not failures, "; ".join(failures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", REFUSED)
+def test_a_family_that_cannot_be_exported_is_refused_with_the_operation(family: str) -> None:
+    with pytest.raises(ModelError, match=f"tiny {family} cannot be exported: .*{REFUSED[family]}"):
+        check_exportable(encoder_of(family))
