@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
 from octavo.cli.app import app
 from octavo.fidelity import read_measure
+from octavo.graph import Encoder, attach
+from octavo.spec import dump_recipe, parse_recipe
+from octavo.spec.presets import PRESETS
+from tests.graph import families
+from tests.test_layering import RANK
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -56,6 +63,67 @@ def test_commands_run(page: Path, reader: Path) -> None:
     for arguments in commands(page):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, f"octavo {shlex.join(arguments)}\n{result.output}"
+
+
+RECIPES = [
+    pytest.param(block, id=f"{page.relative_to(ROOT)}[{number}]")
+    for page in PAGES
+    for number, block in enumerate(blocks(page, "yaml"))
+]
+
+
+def completed(block: str) -> str:
+    """Return a block of YAML as a whole recipe: many show only what matters, such as some overrides."""
+    needed = {"octavo": "2", "name": "shown", "weights": "{symmetric: true}", "activations": "{}"}
+    missing = [key for key in needed if not re.search(rf"^{key}:", block, flags=re.MULTILINE)]
+    return "".join(f"{key}: {needed[key]}\n" for key in missing) + block
+
+
+@pytest.fixture(scope="module")
+def bert() -> Encoder:
+    return families.captured("bert")[1]
+
+
+@pytest.mark.parametrize("block", RECIPES)
+def test_recipes_in_the_docs_are_read_and_fit_a_model(block: str, bert: Encoder) -> None:
+    recipe = parse_recipe(completed(block))
+    # the model of the tests is narrow: fewer groups than its width stand for any number of them
+    attach(bert, parse_recipe(re.sub(r"groups: \d+", "groups: 2", completed(block))))
+    if recipe.name in PRESETS:
+        assert block == dump_recipe(PRESETS[recipe.name])
+
+
+def api_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("octavo_docs_api", ROOT / "docs" / "api.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_api_page_is_what_the_docstrings_say() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert page == api_script().api_page(), "run python docs/api.py"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = api_script().api_page()
+    missing = [name for name in api_script().public_names() if f"### `octavo.{name}`" not in page]
+    assert not missing, f"docs/api.py: add {missing} to a group"
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
+def test_pages_draw_the_layers_as_the_test_of_layers_has_them(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    drawn = re.search(r"`(errors ← .*?)`", text)
+    assert drawn is not None
+    ranks: dict[int, list[str]] = {}
+    for name, rank in RANK.items():
+        ranks.setdefault(rank, []).append(name)
+    layers = [re.findall(r"\w+", part) for part in drawn[1].split("←")]
+    # the package itself re-exports, and versions are read by whoever writes a result
+    expected = [sorted(set(names) - {"", "versions"}) for _, names in sorted(ranks.items())]
+    assert [sorted(names) for names in layers] == [names for names in expected if names]
 
 
 def test_links_between_pages_lead_somewhere() -> None:
