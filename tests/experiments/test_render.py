@@ -3,13 +3,13 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 
 from octavo.experiments.render import render_figure
-from octavo.experiments.summary import Score, Scores
+from octavo.experiments.summary import RowScore, Scores
 from octavo.experiments.table import load_table
 
 
 def scored(**means: float) -> Scores:
-    def score(value: float) -> Score:
-        return Score(median=value, low=value, high=value, seeds=1, setting=None, partial=False)
+    def score(value: float) -> RowScore:
+        return RowScore(median=value, low=value, high=value, seeds=1, setting=None, partial=False)
 
     return {(row, "rte"): score(value) for row, value in means.items()}
 

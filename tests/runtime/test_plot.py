@@ -3,9 +3,8 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from octavo.runtime.bench import Row, Timing
-
 from octavo.fidelity import Cosine, Quality
+from octavo.runtime.benchmark import Row, Timing
 from octavo.runtime.plot import draw
 
 
@@ -15,7 +14,7 @@ def row(name: str, speed: float, cosine: float | None, kind: str = "integer") ->
     return Row(
         name=name,
         kind=kind,
-        runtime="onnxruntime",
+        backend="onnxruntime",
         megabytes=None,
         peak_megabytes=None,
         timings=(timing,),

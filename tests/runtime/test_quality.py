@@ -22,7 +22,7 @@ def artifact(encoder: Encoder) -> Artifact:
     return Artifact(
         name=encoder.name,
         kind="float",
-        runtime="torch",
+        backend="torch",
         size=None,
         run=torch_runner(encoder),
         encoder=encoder,
