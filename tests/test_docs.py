@@ -6,8 +6,10 @@ import importlib.util
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -15,8 +17,12 @@ from typer.testing import CliRunner
 from octavo.cli.app import app
 from octavo.fidelity import read_measure
 from octavo.graph import Encoder, attach
-from octavo.spec import dump_recipe, parse_recipe
+from octavo.graph.quantizers.ranges import ESTIMATORS
+from octavo.methods.passes import PASSES
+from octavo.runtime.backends import BACKENDS
+from octavo.spec import Budget, Estimator, Granularity, Pass, dump_recipe, parse_recipe
 from octavo.spec.presets import PRESETS
+from octavo.tasks import glue
 from tests.graph import families
 from tests.test_layering import RANK
 
@@ -49,10 +55,29 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+TABLES: list[dict[Any, Any]] = [
+    ESTIMATORS,
+    PASSES,
+    BACKENDS,
+    glue._TABLE,
+    *(family._variants for family in (Granularity, Estimator, Pass, Budget)),
+]
+
+
+@pytest.fixture
+def tables() -> Iterator[None]:
+    """Everything that can be registered, put back as it was: `extend.md` registers what it adds."""
+    before = [dict(table) for table in TABLES]
+    yield
+    for table, entries in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(entries)
+
+
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
 )
-def test_python_snippets_run(page: Path, reader: Path) -> None:
+def test_python_snippets_run(page: Path, reader: Path, tables: None) -> None:
     namespace: dict[str, object] = {}
     for number, block in enumerate(blocks(page, "python")):
         exec(compile(block, f"{page.name}[{number}]", "exec"), namespace)
