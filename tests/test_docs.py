@@ -137,18 +137,25 @@ def test_the_api_page_has_every_public_name() -> None:
     assert not missing, f"docs/api.py: add {missing} to a group"
 
 
+FOLDERS = sorted(path.parent for path in (ROOT / "src" / "octavo").rglob("*/__init__.py"))
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
 def test_pages_draw_the_layers_as_the_test_of_layers_has_them(page: str) -> None:
     text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
     drawn = re.search(r"`(errors ← .*?)`", text)
     assert drawn is not None
-    ranks: dict[int, list[str]] = {}
-    for name, rank in RANK.items():
-        ranks.setdefault(rank, []).append(name)
     layers = [re.findall(r"\w+", part) for part in drawn[1].split("←")]
-    # the package itself re-exports, and versions are read by whoever writes a result
-    expected = [sorted(set(names) - {"", "versions"}) for _, names in sorted(ranks.items())]
-    assert [sorted(names) for names in layers] == [names for names in expected if names]
+    ranks = [{RANK[name] for name in names} for names in layers]
+    assert all(len(each) == 1 for each in ranks) and ranks == sorted(ranks, key=min), drawn[1]
+    packages = {folder.name for folder in FOLDERS if folder.parent.name == "octavo"}
+    assert packages <= {name for names in layers for name in names}
+
+
+def test_the_map_names_every_folder() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    missing = [str(folder.relative_to(ROOT)) for folder in FOLDERS if f"{folder.name}/" not in page]
+    assert not missing, f"docs/design.md does not say what is in {', '.join(missing)}"
 
 
 def test_links_between_pages_lead_somewhere() -> None:
