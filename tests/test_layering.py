@@ -16,6 +16,7 @@ RANK = {
     "versions": 0,
     "files": 1,
     "progress": 1,
+    "sentence": 1,
     "drawing": 2,
     "ledger": 2,
     "spec": 3,

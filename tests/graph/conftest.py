@@ -7,7 +7,7 @@ from octavo.graph import Encoder
 from tests.graph import families
 
 _FAMILIES = [
-    pytest.param(name, marks=pytest.mark.slow) if name in families.TWINS else name for name in families.EVERY
+    pytest.param(name, marks=pytest.mark.slow) if name in families.SELDOM else name for name in families.EVERY
 ]
 
 

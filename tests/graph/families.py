@@ -32,7 +32,15 @@ _DEBERTA = {
     "pos_att_type": ["p2c", "c2p"],
     "norm_rel_ebd": "layer_norm",
 }
-_T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
+_DEBERTA_V1 = {
+    "relative_attention": True,
+    "max_relative_positions": 8,
+    "pos_att_type": ["c2p", "p2c"],
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
+_XLM = {"emb_dim": 32, "n_layers": 2, "n_heads": 4, "vocab_size": VOCABULARY}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "vocab_size": VOCABULARY}
 
 # family -> (configuration class, what it sets beside the sizes)
 _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -62,7 +70,47 @@ _FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "eurobert": ("EuroBertConfig", {"num_key_value_heads": 2, "pad_token_id": 0}),
     "convbert": ("ConvBertConfig", {"embedding_size": 32}),
     "fnet": ("FNetConfig", {}),
-    "t5": ("T5Config", _T5),
+    "t5": ("T5Config", T5),
+    "deberta": ("DebertaConfig", _DEBERTA_V1),
+}
+# Further families that capture; their sites have no snapshot.
+_FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
+    "mt5": ("MT5Config", T5),
+    "umt5": ("UMT5Config", T5),
+    "xlm": ("XLMConfig", _XLM),
+    "flaubert": ("FlaubertConfig", _XLM),
+    "esm": ("EsmConfig", {**_POSITIONS_FROM_2, "position_embedding_type": "rotary", "token_dropout": False}),
+    "esm-1": ("EsmConfig", {**_POSITIONS_FROM_2, "position_embedding_type": "absolute"}),
+    "layoutlm": ("LayoutLMConfig", {}),
+    "markuplm": ("MarkupLMConfig", _POSITIONS_FROM_2),
+    "tapas": ("TapasConfig", {}),
+    "visual-bert": ("VisualBertConfig", {}),
+    "nystromformer": ("NystromformerConfig", {"segment_means_seq_len": 64, "num_landmarks": 64}),
+    "yoso": ("YosoConfig", {"use_expectation": True, "hash_code_len": 5}),
+    "splinter": ("SplinterConfig", {}),
+    "ibert": ("IBertConfig", _POSITIONS_FROM_2),
+    "data2vec-text": ("Data2VecTextConfig", _POSITIONS_FROM_2),
+    "big-bird": ("BigBirdConfig", {"attention_type": "original_full"}),
+    "xmod": ("XmodConfig", {**_POSITIONS_FROM_2, "languages": ["en_XX"], "default_language": "en_XX"}),
+    "bert-generation": ("BertGenerationConfig", {}),
+    "luke": ("LukeConfig", {**_POSITIONS_FROM_2, "entity_vocab_size": 20}),
+    "roc-bert": ("RoCBertConfig", {}),
+    "jina-v3": ("JinaEmbeddingsV3Config", _POSITIONS_FROM_2),
+    "gte": ("GteConfig", {}),
+    "clip-text": ("CLIPTextConfig", {"eos_token_id": 2}),
+}
+# Families that cannot be captured, or not understood.
+_OTHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mra": ("MraConfig", {}),
+    "canine": ("CanineConfig", {}),
+    "longformer": ("LongformerConfig", {**_POSITIONS_FROM_2, "attention_window": 8}),
+    "big-bird-sparse": ("BigBirdConfig", {"block_size": 4, "num_random_blocks": 1}),
+    "reformer": (
+        "ReformerConfig",
+        {"axial_pos_embds": False, "attention_head_size": 8, "feed_forward_size": 64},
+    ),
+    "nystromformer-landmarks": ("NystromformerConfig", {"segment_means_seq_len": 8, "num_landmarks": 4}),
+    "bros": ("BrosConfig", {}),
 }
 REQUIRED = (
     "bert",
@@ -76,24 +124,30 @@ REQUIRED = (
     "mpnet",
 )
 EVERY = tuple(_FAMILIES)
+FURTHER = tuple(_FURTHER)
 # Their graphs equal those of BERT, RoBERTa, ALBERT or RoBERTa-PreLayerNorm.
 TWINS = ("camembert", "ernie", "rembert", "xlm-roberta-xl", "megatron-bert")
+# All tests of theirs are slow; the default run has those of others, and a slice of the conformance matrix.
+SELDOM = (*TWINS, "deberta")
+_T5 = ("t5", "mt5", "umt5")
 
 
 def usual_head(family: str) -> Head:
     """Sequence classification, or none where the family has no such head."""
-    return "encoder" if family == "t5" else "sequence-classification"
+    return "encoder" if family in _T5 else "sequence-classification"
 
 
-def config(family: str, **changes: Any) -> Any:
-    """The tiny configuration of a family."""
-    name, settings = _FAMILIES[family]
-    own_sizes = family in ("distilbert", "t5")
+def config(family: str, *, length: int = LENGTH, **changes: Any) -> Any:
+    """The tiny configuration of a family, for texts of at most `length` tokens."""
+    name, settings = (_FAMILIES | _FURTHER | _OTHERS)[family]
+    own_sizes = family in ("distilbert", "xlm", "flaubert", *_T5)
     special = dict.fromkeys(
         ("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id", "mask_token_id"), 3
     )
     sizes = {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH} if own_sizes else _SIZES
-    return getattr(transformers, name)(**{**sizes, **special, **settings, **changes})
+    chosen = {**sizes, **special, **settings, **changes}
+    chosen["max_position_embeddings"] += length - LENGTH
+    return getattr(transformers, name)(**chosen)
 
 
 def network(family: str, head: Head = "sequence-classification", seed: int = 0, **changes: Any) -> nn.Module:
@@ -101,17 +155,12 @@ def network(family: str, head: Head = "sequence-classification", seed: int = 0, 
     torch.manual_seed(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # DeBERTa's file uses torch.jit.script
-        made = _t5_encoder() if family == "t5" else network_from_config(config(family, **changes), head)
+        made = network_from_config(config(family, **changes), head)
     with torch.no_grad():
         for parameter in made.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     return made
-
-
-def _t5_encoder() -> nn.Module:
-    """`AutoModel` makes encoder and decoder of a T5 configuration; the encoder has a class of its own."""
-    return transformers.T5EncoderModel._from_config(config("t5"), attn_implementation="eager").eval()
 
 
 def captured(family: str, head: Head = "sequence-classification") -> tuple[nn.Module, Encoder]:

@@ -33,6 +33,11 @@ def test_pairs_have_two_token_types(demo_encoder: Encoder) -> None:
     assert batch["token_type_ids"].tolist() == [[0, 0, 0, 1, 1]]
 
 
+def test_a_file_of_pairs_for_a_sentence_encoder_is_told(demo_encoder: Encoder) -> None:
+    with pytest.warns(OctavoWarning, match="all 2 texts are pairs; demo:minilm embeds single texts"):
+        list(demo_encoder.batches([("a query", "a document"), ("another", "document")]))
+
+
 def test_long_texts_are_cut_with_a_warning_that_counts_them(demo_encoder: Encoder) -> None:
     assert demo_encoder.tokenizer is not None
     with pytest.warns(

@@ -52,3 +52,18 @@ def test_only_a_bare_encoder_makes_embeddings(bert: Encoder) -> None:
         ModelError, match="has a sequence-classification head; only a bare encoder makes embeddings"
     ):
         bert.embed(batch, bert(batch))
+
+
+def test_parameters_that_the_graph_reads_are_listed_once() -> None:
+    network, encoder = families.captured("albert", "masked-lm")
+    used = encoder.used_parameters()
+    assert len({id(parameter) for parameter in used.values()}) == len(used)
+    own = {id(parameter) for parameter in network.parameters()}
+    assert {id(parameter) for parameter in used.values()} <= own
+    assert not any("pooler" in name for name in used)  # which a masked language model does not read
+
+
+def test_layers_are_counted(bert: Encoder) -> None:
+    assert bert.layers == 2
+    assert {site.layer for site in bert.activation_sites} == {None, 0, 1}
+    assert next(site.layer for site in bert.weight_sites if site.name == "layers.1.query.weight") == 1

@@ -28,9 +28,9 @@ MAKERS: dict[str, Maker] = {
     "current": CurrentMinMax,
     "running": RunningMinMax,
     "all": AllMinMax,
-    "percentile": lambda index: HistogramPercentile(index, 99),
-    "mse": lambda index: HistogramMse(index, 4, False, 20),
-    "cross-entropy": lambda index: RowCrossEntropy(index, 4, False, 20),
+    "percentile": lambda index: HistogramPercentile(index, percent=99),
+    "mse": lambda index: HistogramMse(index, bits=4, candidates=20),
+    "cross-entropy": lambda index: RowCrossEntropy(index, bits=4, candidates=20),
 }
 every_estimator = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
 by_group = [name for name in MAKERS if name != "cross-entropy"]
@@ -152,26 +152,56 @@ def test_memory_does_not_grow_with_the_data(name: str, monkeypatch: pytest.Monke
         assert estimator.histogram.counts.shape == (1, 4096)
 
 
+def test_importance_reaches_the_mse_estimator() -> None:
+    x = torch.randn(2, 300, generator=torch.Generator().manual_seed(0)) * torch.tensor([[1.0], [20.0]])
+    index, importance = torch.zeros(2, dtype=torch.int64), torch.tensor([1.0, 1e-6])
+    found = watch(HistogramMse(index, bits=4, importance=importance), x[:, :100], x[:, 100:])
+    assert found == watch(HistogramMse(index, bits=4, importance=importance), x)
+    assert found[1][0] < 0.5 * watch(HistogramMse(index, bits=4), x)[1][0]
+
+
 def test_cross_entropy_keeps_rows_apart() -> None:
     rows = torch.randn(64, 4, generator=torch.Generator().manual_seed(0))
-    cut, whole = (RowCrossEntropy(ONE, 4, False) for _ in range(2))
+    cut, whole = (RowCrossEntropy(ONE, bits=4) for _ in range(2))
     assert watch(cut, rows[:10], rows[10:]) == watch(whole, rows)
-    assert watch(RowCrossEntropy(ONE, 4, False), rows.view(128, 2)) != watch(whole)
+    assert watch(RowCrossEntropy(ONE, bits=4), rows.view(128, 2)) != watch(whole)
 
 
 def test_cross_entropy_needs_rows() -> None:
     with pytest.raises(
         CalibrationError, match=r"shape \(2, 3, 4\) were observed; give them as \(rows, classes\)"
     ):
-        RowCrossEntropy(ONE, 8, False).observe(torch.zeros(2, 3, 4))
+        RowCrossEntropy(ONE).observe(torch.zeros(2, 3, 4))
 
 
 def test_cross_entropy_is_per_tensor_only() -> None:
     with pytest.raises(SpecError, match="cross-entropy with 3 groups"):
-        RowCrossEntropy(torch.arange(3), 8, False)
+        RowCrossEntropy(torch.arange(3))
+
+
+@pytest.mark.parametrize("kind", [type(make(ONE)) for make in MAKERS.values()])
+def test_every_estimator_is_made_for_a_grid_by_name(kind: type[RangeEstimator]) -> None:
+    estimator = kind(ONE, bits=4, symmetric=True)
+    assert (estimator.bits, estimator.symmetric) == (4, True)
+    with pytest.raises(SpecError, match="17 bits were asked for; use 2 to 16"):
+        kind(ONE, bits=17, symmetric=True)
+
+
+@pytest.mark.parametrize("name", ["mse", "cross-entropy"])
+def test_a_search_is_on_the_grid_that_is_asked_for(name: str) -> None:
+    rows = torch.rand(40, 5, generator=torch.Generator().manual_seed(0))
+    kind = {"mse": HistogramMse, "cross-entropy": RowCrossEntropy}[name]
+    x = rows if kind.reads_rows else rows.view(1, -1)
+    minimum, _ = watch(kind(ONE, bits=4, symmetric=True), x)
+    signed_minimum, signed_maximum = watch(kind(ONE, bits=4, symmetric=True, signed=True), x)
+    assert minimum == [0] and signed_minimum == [-signed_maximum[0]]
+
+
+def test_only_cross_entropy_reads_rows() -> None:
+    assert [name for name, make in MAKERS.items() if make(ONE).reads_rows] == ["cross-entropy"]
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0])
 def test_senseless_momentum_is_refused(momentum: float) -> None:
     with pytest.raises(SpecError, match=f"momentum {momentum}"):
-        RunningMinMax(ONE, momentum)
+        RunningMinMax(ONE, momentum=momentum)

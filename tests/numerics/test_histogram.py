@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from octavo.errors import CalibrationError
+from octavo.errors import CalibrationError, SpecError
 from octavo.numerics import Histogram
-from octavo.numerics.histogram import default_bins, power_of_two
+from octavo.numerics.histogram import FULL_IMPORTANCE, default_bins, power_of_two
 
 numbers = st.floats(-(2.0**100), 2.0**100, width=32)
 
@@ -123,3 +123,34 @@ def test_a_tiny_negative_number_stays_negative_beside_a_huge_one() -> None:
     counts = histogram_of(torch.tensor([[-4.5e-24, 3.7e22]])).counts[0]
     # R = 2^75 = 3.78e22 in 16 bins: 3.7e22 is 7.8 bins above the middle one, the other just below it.
     assert counts.nonzero().flatten().tolist() == [7, 15]
+
+
+def weighted(x: torch.Tensor, importance: list[float]) -> Histogram:
+    histogram = Histogram(torch.zeros(len(x), dtype=torch.int64), 8, torch.tensor(importance))
+    histogram.observe(x)
+    return histogram
+
+
+def test_importance_is_relative_to_the_largest_of_the_group() -> None:
+    counts = weighted(torch.tensor([[-0.9, 0.1], [0.1, 0.9]]), [0.5, 2.0]).counts
+    assert (counts / FULL_IMPORTANCE).tolist() == [[0.25, 0, 0, 0, 1.25, 0, 0, 1]]
+
+
+@given(st.lists(numbers, min_size=1, max_size=30), st.integers(0, 30))
+def test_cutting_does_not_matter_with_importance(values: list[float], cut: int) -> None:
+    x = torch.tensor([values, values[::-1]])
+    whole, parts = weighted(x, [1.0, 0.3]), weighted(x[:, :cut], [1.0, 0.3])
+    parts.merge(weighted(x[:, cut:], [1.0, 0.3]))
+    assert same(parts, whole)
+
+
+def test_histograms_of_other_importance_are_not_merged() -> None:
+    x = torch.ones(2, 1)
+    with pytest.raises(CalibrationError, match="differ in importance"):
+        weighted(x, [1.0, 2.0]).merge(weighted(x, [1.0, 3.0]))
+
+
+@pytest.mark.parametrize("importance", [[1.0], [1.0, -1.0], [1.0, math.nan], [math.inf, 1.0]], ids=str)
+def test_senseless_importance_is_refused(importance: list[float]) -> None:
+    with pytest.raises(SpecError, match=r"given for 2 channels; give one finite number for each channel"):
+        weighted(torch.ones(2, 1), importance)

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from octavo.errors import CalibrationError
 from octavo.numerics import (
     Histogram,
+    Range,
     affine_from_range,
     fake_quantize,
     group_index,
+    min_max,
     mse_of_histogram,
     mse_range,
 )
@@ -41,6 +43,25 @@ def exhaustive(x: torch.Tensor, bits: int, symmetric: bool, parts: int) -> float
     else:
         pairs = list(product(lows, highs))
     return min(error(x, low, high, bits, symmetric) for low, high in pairs)
+
+
+def every_grid(x: torch.Tensor, bits: int, weight: torch.Tensor | float = 1.0) -> float:
+    """The least error of every zero-point of an asymmetric grid, each with 150 scales, in float64.
+
+    `weight` broadcasts against `x`, (channels, members), and weighs its squared errors.
+    """
+    x, steps = x.double(), 2**bits - 1
+    full = (x.max().clamp(min=0) - x.min().clamp(max=0)) / steps
+    scale = (full * torch.arange(1, 151, dtype=torch.float64) / 100).view(-1, 1, 1)
+    grids = ((x / scale).round().clamp(-shift, steps - shift) * scale for shift in range(steps + 1))
+    return min(((y - x).square() * weight).mean(dim=(1, 2)).min().item() for y in grids)
+
+
+def rare_outlier(value: float, members: int = 2000) -> torch.Tensor:
+    """A gaussian with one member far away, so that most of the range is empty."""
+    x = torch.randn(1, members, generator=torch.Generator().manual_seed(0))
+    x[0, 0] = value
+    return x
 
 
 def sample(kind: str) -> torch.Tensor:
@@ -76,6 +97,64 @@ def test_symmetric_range_is_within_one_per_cent_of_exhaustive_search(kind: str, 
 def test_asymmetric_range_is_within_one_per_cent_of_exhaustive_search(kind: str, bits: int) -> None:
     x = sample(kind)
     assert error(x, *mse_range(x, ONE, bits, False), bits, False) <= 1.01 * exhaustive(x, bits, False, 24)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+@pytest.mark.parametrize("value", [-300.0, -50.0, 50.0, 300.0])
+def test_asymmetric_range_with_an_outlier_is_within_one_per_cent_of_every_grid(
+    value: float, bits: int
+) -> None:
+    x = rare_outlier(value)
+    assert error(x, *mse_range(x, ONE, bits, False), bits, False) <= 1.01 * every_grid(x, bits)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 6, 8])
+@pytest.mark.parametrize("value", [-1e5, -1e4, -1000.0, -300.0, -50.0, 50.0, 300.0, 1000.0, 1e4, 1e5])
+def test_an_outlier_never_makes_it_worse_than_min_max(value: float, bits: int) -> None:
+    x = rare_outlier(value)
+    for symmetric in (True, False):
+        full = error(x, x.min(), x.max(), bits, symmetric)
+        assert error(x, *mse_range(x, ONE, bits, symmetric), bits, symmetric) <= 1.0001 * full
+
+
+@pytest.mark.parametrize("groups", [1, 3, 6])
+@pytest.mark.parametrize("bits", [2, 3, 4, 6])
+def test_no_group_is_worse_than_min_max(bits: int, groups: int) -> None:
+    values = (-300.0, 50.0, -20.0, 1000.0, -100.0, 8.0)
+    x = torch.cat([rare_outlier(value) for value in values])
+    index = group_index(6, groups)
+    found, full = mse_range(x, index, bits, False), min_max(x, index, groups)
+    for group in range(groups):
+        part = x[index == group]
+        ours, theirs = (error(part, low[group], high[group], bits, False) for low, high in (found, full))
+        assert ours <= 1.0001 * theirs
+
+
+def test_a_wider_grid_than_the_data_is_taken_where_it_is_exact() -> None:
+    x = torch.tensor([[-1.0, 1.0]])
+    minimum, maximum = mse_range(x, ONE, 2, False)
+    # Min-max has the scale 2/3 and no point at -1 or 1.
+    assert error(x, minimum, maximum, 2, False) < 0.1 * error(x, x.min(), x.max(), 2, False)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8, 16])
+@pytest.mark.parametrize("value", [-0.7, 0.7, 1e-30, -3e38])
+def test_a_constant_keeps_its_exact_range(value: float, bits: int) -> None:
+    minimum, maximum = mse_range(torch.full((1, 50), value), ONE, bits, False)
+    assert (minimum.item(), maximum.item()) == pytest.approx((min(value, 0), max(value, 0)), rel=1e-6)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_values_of_one_bin_are_not_clipped(sign: int) -> None:
+    x = sign * torch.tensor([[0.70001, 0.70005, 0.7001]])
+    farthest = max(mse_range(x, ONE, 8, False), key=abs)
+    assert farthest.item() == pytest.approx(sign * 0.7001, rel=1e-6)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_largest_numbers_have_a_finite_range(symmetric: bool) -> None:
+    x = torch.tensor([[-3.4e38, 0.0, 3.4e38]])
+    assert all(bool(end.isfinite().all()) for end in mse_range(x, ONE, 2, symmetric))
 
 
 @pytest.mark.parametrize("symmetric", [True, False])
@@ -144,6 +223,74 @@ def test_any_data_gives_a_finite_range_around_zero(values: list[float], bits: in
     minimum, maximum = mse_range(torch.tensor([values]), ONE, bits, symmetric, candidates=20)
     assert torch.isfinite(minimum).all() and torch.isfinite(maximum).all()
     assert minimum.item() <= 0 <= maximum.item()
+
+
+def weighted_error(x: torch.Tensor, found: Range, bits: int, importance: torch.Tensor) -> float:
+    grid = affine_from_range(*found, bits, False)
+    y = fake_quantize(x.double(), grid.scale, grid.zero_point, grid.low, grid.high)
+    return ((y - x).square() * importance.unsqueeze(1)).mean().item()
+
+
+UNEQUAL = torch.tensor([1.0, 0.5, 20.0, 1e-4])  # the widest channel, which comes last, hardly matters
+ALL_IN_ONE = torch.zeros(4, dtype=torch.int64)
+
+
+def unequal_channels() -> torch.Tensor:
+    x = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))
+    return x * torch.tensor([[1.0], [2.0], [0.5], [30.0]]) + torch.tensor([[0.0], [1.0], [0.2], [0.0]])
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4])
+def test_importance_weighs_the_error_of_each_channel(bits: int) -> None:
+    x = unequal_channels()
+    found = mse_range(x, ALL_IN_ONE, bits, False, importance=UNEQUAL)
+    least = every_grid(x, bits, UNEQUAL.unsqueeze(1))
+    assert weighted_error(x, found, bits, UNEQUAL) <= 1.01 * least
+    assert least < 0.5 * weighted_error(x, mse_range(x, ALL_IN_ONE, bits, False), bits, UNEQUAL)
+
+
+def test_importance_counts_within_each_group() -> None:
+    x, index = unequal_channels(), torch.tensor([1, 0, 0, 1])
+    together = mse_range(x, index, 4, False, importance=UNEQUAL)
+    for group, channels in enumerate(([1, 2], [0, 3])):
+        alone = mse_range(x[channels], ALL_IN_ONE[:2], 4, False, importance=UNEQUAL[channels] * 7)
+        assert [end[group].item() for end in together] == pytest.approx([end.item() for end in alone])
+
+
+@pytest.mark.parametrize("importance", [torch.ones(4), torch.full((4,), 1e-9), torch.zeros(4)], ids=str)
+def test_equal_importance_changes_nothing(importance: torch.Tensor) -> None:
+    x = unequal_channels()
+    for ours, plain in zip(
+        mse_range(x, ALL_IN_ONE, 4, False, importance=importance),
+        mse_range(x, ALL_IN_ONE, 4, False),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, plain)
+
+
+def test_a_channel_counts_as_often_as_its_importance_says() -> None:
+    x = unequal_channels()[:2]
+    weighted = Histogram(ALL_IN_ONE[:2], importance=torch.tensor([3.0, 1.0]))
+    repeated = Histogram(ALL_IN_ONE)
+    weighted.observe(x)
+    repeated.observe(x[[0, 0, 0, 1]])
+    ours, expected = (torch.cat(mse_of_histogram(each, 4, False)) for each in (weighted, repeated))
+    torch.testing.assert_close(ours, expected)
+
+
+def test_importance_of_the_columns_makes_a_product_more_exact() -> None:
+    x = unequal_channels()
+    weight = torch.randn(16, 4, generator=torch.Generator().manual_seed(1)) * UNEQUAL.sqrt()
+    importance = weight.square().sum(dim=0)
+    errors = []
+    for found in (
+        mse_range(x, ALL_IN_ONE, 4, False, importance=importance),
+        mse_range(x, ALL_IN_ONE, 4, False),
+    ):
+        grid = affine_from_range(*found, 4, False)
+        quantized = fake_quantize(x, grid.scale, grid.zero_point, grid.low, grid.high)
+        errors.append((weight @ (quantized - x)).square().mean().item())
+    assert errors[0] < 0.5 * errors[1]
 
 
 def test_no_data_is_refused() -> None:

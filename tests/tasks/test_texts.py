@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import DataError
-from octavo.tasks.texts import read_texts
+from octavo.tasks.texts import Text, describe_texts, read_texts
 
 
 def write(folder: Path, text: str) -> Path:
@@ -52,3 +52,49 @@ def test_the_demo_texts_are_many_and_different() -> None:
     assert len(texts) - len(pairs) >= 300
     assert len(pairs) >= 70
     assert len(set(texts)) == len(texts)
+
+
+TABLES = {
+    "csv by name": ("texts.csv", "text,label\nA good film.,1\n", r"ends in \.csv.*'text', 'label'"),
+    "csv by header": ("texts.txt", "text,label\nA film.,1\nA play.,0\n", r"1 is a header, 'text', 'label'"),
+    "csv by numbers": ("texts.txt", "A good film.,1\nA bad one.,0\n", r"number 2 holds numbers"),
+    "json lines": ("texts.txt", '{"text": "a", "label": 1}\n', r"line 1 is JSON \(text, label\)"),
+    "tsv by header": ("texts.tsv", "query\tdocument\nwho?\tme\n", r"line 1 is a header, 'query', 'document'"),
+    "scores": ("texts.tsv", "a good film\t4.5\na bad one\t1\n", r"between tabs, number 2 holds numbers"),
+    "labels": ("texts.tsv", "a good film\tpos\na bad one\tneg\n" * 6, r"number 2 holds labels \(neg, pos\)"),
+    "numbers before": ("texts.tsv", "1\ta good film\n2\ta bad one\n", r"number 1 holds numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_refused_with_the_reason(tmp_path: Path, name: str) -> None:
+    file, content, reason = TABLES[name]
+    (tmp_path / file).write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"{file} looks like a table: .*{reason}.*write the column of texts"):
+        read_texts(tmp_path / file)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Yes, it is.\nNo, never.\nOf course, why not?\n",
+        "red, green\nblue, yellow\n",
+        "yes\tno\nup\tdown\n",
+        "who wrote it?\tA man from the north.\nwhen?\tIn 1902.\n",
+        "[CLS] is a token\n{curly}\n",
+        "text\nA file whose first text is short.\n",
+        "1\n2\n3\n",
+    ],
+    ids=["commas", "words", "short pairs", "questions", "brackets", "short", "numbers"],
+)
+def test_texts_with_commas_and_short_pairs_are_no_table(tmp_path: Path, content: str) -> None:
+    assert len(read_texts(write(tmp_path, content))) == len(content.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [(["a"], "1 text"), ([("a", "b")] * 3, "3 pairs"), (["a", "b", ("a", "b")], "2 texts and 1 pair")],
+    ids=["one", "pairs", "both"],
+)
+def test_what_was_understood_is_said(texts: list[Text], said: str) -> None:
+    assert describe_texts(texts) == said

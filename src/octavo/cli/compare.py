@@ -15,6 +15,7 @@ from octavo.cli.options import (
     DataOption,
     Device,
     DeviceOption,
+    HeadOption,
     ModelArgument,
     ScoreOption,
 )
@@ -110,12 +111,13 @@ def _compare(
         ),
     ] = None,
     device: DeviceOption = Device.auto,
+    head: HeadOption = None,
 ) -> None:
     if task is None and data is not None:
         raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
     chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
     settings = _settings(calibration, texts, task, data, seeds, limit, batch_size)
-    encoder = console.load(model, device=device)
+    encoder = console.load(model, head=head, device=device)
     from octavo.experiments.comparison import compare_recipes
 
     with console.progress(f"Comparing {len(chosen)} recipes") as progress:

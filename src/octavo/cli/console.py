@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.rule import Rule
 from rich.text import Text
 
-from octavo.cli.options import Device
+from octavo.cli.options import Device, Head
 from octavo.errors import OctavoError, OctavoWarning
 
 if TYPE_CHECKING:
@@ -118,13 +119,17 @@ class Console:
 
     # -- models ----------------------------------------------------------------------------------------------
 
-    def load(self, model: str, *, device: Device = Device.cpu, seed: int = 0) -> Encoder:
-        """Load and capture a model, after seeding everything that is random."""
+    def load(
+        self, model: str, *, head: Head | None = None, device: Device = Device.cpu, seed: int = 0
+    ) -> Encoder:
+        """Load and capture a model, after seeding everything that is random; `head` is for float models."""
         with self.progress(f"Loading {model}"):
             import octavo
+            from octavo.graph.saved.write import is_saved
 
             _seed_everything(seed)
-            return octavo.load(model, device=device)
+            chosen: Any = None if head is None or is_saved(Path(model)) else head.value
+            return octavo.load(model, head=chosen, device=device)
 
 
 @contextmanager

@@ -10,7 +10,15 @@ import typer
 import octavo
 from octavo.cli.command import command
 from octavo.cli.console import Console
-from octavo.cli.options import TEXT_FILE, Device, DeviceOption, ForceOption, ModelArgument, SeedOption
+from octavo.cli.options import (
+    TEXT_FILE,
+    Device,
+    DeviceOption,
+    ForceOption,
+    HeadOption,
+    ModelArgument,
+    SeedOption,
+)
 from octavo.cli.summary import summary_table
 from octavo.spec import Recipe
 from octavo.spec.presets import recipe as find_recipe
@@ -101,9 +109,10 @@ def _quantize(
     force: ForceOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
+    head: HeadOption = None,
 ) -> None:
     chosen, texts = _read(recipe, calibration, limit, output, force)
-    encoder = console.load(model, device=device, seed=seed)
+    encoder = console.load(model, head=head, device=device, seed=seed)
     with console.progress(f"Quantizing by {chosen.name}") as progress:
         quantized = octavo.quantize(
             encoder,

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, OctavoWarning
 from octavo.graph import batches
 from octavo.graph.capture.export import move
+from octavo.graph.embedding import embed
 from octavo.graph.sites.site import Site, find_sites
+from octavo.sentence import Pooling, SentenceModules
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
@@ -36,7 +39,7 @@ class Encoder:
         head: which head the graph ends with.
         graph: the captured graph; its inputs are `inputs`, its results `output_names`, both in order.
         max_length: most tokens the model takes.
-        pooling: how a bare encoder makes one embedding of its tokens.
+        sentence: how a bare encoder makes one embedding of a text's tokens, and where it cuts texts.
     """
 
     name: str
@@ -47,7 +50,7 @@ class Encoder:
     inputs: tuple[str, ...]
     output_names: tuple[str, ...]
     max_length: int
-    pooling: Literal["mean", "cls"] = "mean"
+    sentence: SentenceModules = field(default_factory=SentenceModules)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     @cached_property
@@ -63,6 +66,31 @@ class Encoder:
     def weight_sites(self) -> tuple[Site, ...]:
         """Every weight site, each parameter once."""
         return self._sites[1]
+
+    @property
+    def pooling(self) -> Pooling:
+        """How a bare encoder makes one vector of a text's tokens."""
+        return self.sentence.pooling
+
+    @property
+    def text_length(self) -> int:
+        """Tokens at which texts are cut: what sentence-transformers' files say, or all the model takes."""
+        return min(self.sentence.max_length or self.max_length, self.max_length)
+
+    @property
+    def layers(self) -> int:
+        """How many layers were found."""
+        return 1 + max((site.layer for site in self.activation_sites if site.layer is not None), default=-1)
+
+    def used_parameters(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that the graph reads, each once, by the path it reads them at."""
+        found: dict[int, tuple[str, nn.Parameter]] = {}
+        named = dict(self.graph.named_parameters(remove_duplicate=False))
+        for node in self.graph.graph.nodes:
+            path = str(node.target)
+            if node.op == "get_attr" and path in named:
+                found.setdefault(id(named[path]), (path, named[path]))
+        return dict(found.values())
 
     def __call__(self, batch: Mapping[str, Tensor]) -> Batch:
         """Run a batch of token ids (batch, length) without gradients; the results by name."""
@@ -93,8 +121,19 @@ class Encoder:
 
         `pad=False` batches only equal lengths; `order` lists the texts' places in another order.
         """
-        length = min(max_length or self.max_length, self.max_length)
+        length = min(max_length or self.text_length, self.max_length)
+        self._warn_of_pairs(texts)
         return batches.from_texts(self._tokenizer(), texts, self.inputs, batch_size, length, pad, order)
+
+    def _warn_of_pairs(self, texts: Sequence[Text]) -> None:
+        """A file of queries and documents for a model that embeds each of them alone."""
+        if self.sentence.embeds and len(texts) > 1 and not any(isinstance(text, str) for text in texts):
+            warnings.warn(
+                f"all {len(texts)} texts are pairs; {self.name} embeds single texts and reads a pair as one; "
+                "write the two texts of a pair on lines of their own",
+                OctavoWarning,
+                stacklevel=3,
+            )
 
     def _tokenizer(self) -> PreTrainedTokenizerBase:
         if self.tokenizer is None:
@@ -104,16 +143,16 @@ class Encoder:
         return self.tokenizer
 
     def embed(self, batch: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> Tensor:
-        """One L2-normalised embedding per text, (batch, width), from a bare encoder's hidden states."""
+        """One embedding per text, (batch, width), from a bare encoder's hidden states.
+
+        Pooling, dense layers and normalization are those of sentence-transformers' files; without such files
+        the embedding is the normalized mean of the tokens.
+        """
         if self.head != "encoder":
             raise ModelError(f"{self.name} has a {self.head} head; only a bare encoder makes embeddings")
         hidden = outputs["last_hidden_state"]
-        if self.pooling == "cls":
-            pooled = hidden[:, 0]
-        else:
-            mask = batch["attention_mask"].to(hidden.device, hidden.dtype).unsqueeze(-1)
-            pooled = (hidden * mask).sum(1) / mask.sum(1)
-        return torch.nn.functional.normalize(pooled, dim=-1)
+        mask = batch.get("attention_mask")
+        return embed(hidden, torch.ones(hidden.shape[:2]) if mask is None else mask, self.sentence)
 
     def to(self, device: str | torch.device) -> Self:
         """Move the graph, with the devices written into it, and return self."""

@@ -13,10 +13,7 @@ from octavo.graph.sites.site import Kind, Site, in_placement
 
 def float_bytes(encoder: Encoder) -> int:
     """Bytes of the parameters that the graph reads, each once, in 32 bits: the size of an FP32 checkpoint."""
-    read = {str(node.target) for node in encoder.graph.graph.nodes if node.op == "get_attr"}
-    # With duplicates, since a tied parameter may be read by a path that is not its first.
-    tensors = {id(p): p for path, p in encoder.graph.named_parameters(remove_duplicate=False) if path in read}
-    return sum(4 * tensor.numel() for tensor in tensors.values())
+    return sum(4 * parameter.numel() for parameter in encoder.used_parameters().values())
 
 
 def folder_bytes(folder: Path) -> int:

@@ -25,9 +25,10 @@ def load(
     """Load a model and capture its graph.
 
     Arguments:
-        model: a hub id, a Hugging Face folder, a folder Octavo saved (gives a `QuantizedEncoder`), or
-            `demo:minilm`.
-        head: use another head than the one the checkpoint's architecture names.
+        model: a hub id, a folder of Hugging Face or sentence-transformers, a folder Octavo saved (gives a
+            `QuantizedEncoder`), or `demo:minilm`.
+        head: use another head than the one the checkpoint names. By itself a folder of sentence-transformers
+            is a bare encoder, and so is a checkpoint that lacks the weights of the head it names.
         labels: number of labels of a new classification head.
         device: `cpu`, `cuda` or `auto` (a GPU if there is one).
         trust_remote_code: run Python code that comes with the model; never needed for models in transformers.

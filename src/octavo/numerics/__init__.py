@@ -27,5 +27,7 @@ from octavo.numerics.mse import mse_range as mse_range
 from octavo.numerics.packing import pack as pack
 from octavo.numerics.packing import packed_size as packed_size
 from octavo.numerics.packing import unpack as unpack
+from octavo.numerics.partition import distinct_ranges as distinct_ranges
+from octavo.numerics.partition import optimal_groups as optimal_groups
 from octavo.numerics.percentile import percentile_of_histogram as percentile_of_histogram
 from octavo.numerics.percentile import percentile_range as percentile_range

@@ -9,13 +9,15 @@
 | HistogramMse        | of least squared error                            | no                       |
 | RowCrossEntropy     | of least cross-entropy of the softmax (logits)    | no                       |
 
-None knows of granularity: an index (channels,) gives each channel its group (see `layout`), and the memory an
-estimator holds does not grow with what it has seen.
+All are made alike: `Estimator(index, bits=8, symmetric=False)` for the grid that the range is meant for, and
+the options of each by name, as its spec has them. None knows of granularity: an index (channels,) gives each
+channel its group (see `layout`), and the memory an estimator holds does not grow with what it has seen.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -30,12 +32,29 @@ from octavo.numerics.percentile import check_percent, percentile_of_histogram
 from octavo.numerics.reservoir import RowReservoir
 
 
+class GridOptions(TypedDict, total=False):
+    """What every estimator may be told of the grid that its range is meant for."""
+
+    bits: int
+    symmetric: bool
+    signed: bool | None
+
+
 class RangeEstimator(ABC):
     """What all estimators share: observe a batch in one or more pieces, commit it, and ask for the range."""
 
-    def __init__(self, index: Tensor) -> None:
-        """Start for channels grouped by `index`, (channels,)."""
-        self.index = index
+    reads_rows: ClassVar[bool] = False
+    """Whether it observes (rows, classes), with the last axis kept together, and not (channels, members)."""
+
+    def __init__(
+        self, index: Tensor, *, bits: int = 8, symmetric: bool = False, signed: bool | None = None
+    ) -> None:
+        """Start for channels grouped by `index`, (channels,), and a grid of `bits` bits.
+
+        `signed` says whether a symmetric grid has negative integers; None means where the data has.
+        """
+        check_bits(bits)
+        self.index, self.bits, self.symmetric, self.signed = index, bits, symmetric, signed
         self.groups = count_groups(index)
 
     def observe(self, x: Tensor) -> None:
@@ -72,8 +91,8 @@ class RangeEstimator(ABC):
 class _BatchMinMax(RangeEstimator):
     """Minimum and maximum of each batch, folded into those of the batches before it."""
 
-    def __init__(self, index: Tensor) -> None:
-        super().__init__(index)
+    def __init__(self, index: Tensor, **grid: Unpack[GridOptions]) -> None:
+        super().__init__(index, **grid)
         self._batch: Range | None = None
         self._past: Range | None = None
 
@@ -103,9 +122,9 @@ class CurrentMinMax(_BatchMinMax):
 class RunningMinMax(_BatchMinMax):
     """The moving average of the batches' ranges: momentum * past + (1 - momentum) * batch."""
 
-    def __init__(self, index: Tensor, momentum: float = 0.9) -> None:
+    def __init__(self, index: Tensor, *, momentum: float = 0.9, **grid: Unpack[GridOptions]) -> None:
         """Start with the weight `momentum`, from 0 up to but not including 1, on the past."""
-        super().__init__(index)
+        super().__init__(index, **grid)
         if not 0 <= momentum < 1:
             raise SpecError(f"the momentum {momentum} was asked for; use a number from 0 to below 1.")
         self.momentum = momentum
@@ -125,8 +144,8 @@ class AllMinMax(_BatchMinMax):
 class _HistogramEstimator(RangeEstimator):
     """An estimator that needs the distribution of the data, held as a histogram per group."""
 
-    def __init__(self, index: Tensor) -> None:
-        super().__init__(index)
+    def __init__(self, index: Tensor, **grid: Unpack[GridOptions]) -> None:
+        super().__init__(index, **grid)
         self.histogram = Histogram(index)
 
     def _observe(self, x: Tensor) -> None:
@@ -136,9 +155,9 @@ class _HistogramEstimator(RangeEstimator):
 class HistogramPercentile(_HistogramEstimator):
     """The range between the percentiles 100 - `percent` and `percent`."""
 
-    def __init__(self, index: Tensor, percent: float = 99.999) -> None:
+    def __init__(self, index: Tensor, *, percent: float = 99.999, **grid: Unpack[GridOptions]) -> None:
         """Start for a percentile above 50 and at most 100."""
-        super().__init__(index)
+        super().__init__(index, **grid)
         check_percent(percent)
         self.percent = percent
 
@@ -149,14 +168,25 @@ class HistogramPercentile(_HistogramEstimator):
 class HistogramMse(_HistogramEstimator):
     """The range of least squared error on the grid it will be used with."""
 
-    def __init__(self, index: Tensor, bits: int, symmetric: bool, candidates: int = 100) -> None:
-        """Start for a grid of `bits` bits, trying `candidates` ranges and then finer ones."""
-        super().__init__(index)
-        check_bits(bits)
-        self.bits, self.symmetric, self.candidates = bits, symmetric, candidates
+    def __init__(
+        self,
+        index: Tensor,
+        *,
+        candidates: int = 100,
+        importance: Tensor | None = None,
+        **grid: Unpack[GridOptions],
+    ) -> None:
+        """Start for a grid, trying `candidates` ranges and then finer ones.
+
+        `importance`, (channels,), weighs the squared errors of each channel, as in `mse_range`.
+        """
+        super().__init__(index, **grid)
+        self.candidates = candidates
+        if importance is not None:
+            self.histogram = Histogram(index, importance=importance)
 
     def _range(self) -> Range:
-        return mse_of_histogram(self.histogram, self.bits, self.symmetric, self.candidates)
+        return mse_of_histogram(self.histogram, self.bits, self.symmetric, self.candidates, self.signed)
 
 
 class RowCrossEntropy(RangeEstimator):
@@ -167,14 +197,14 @@ class RowCrossEntropy(RangeEstimator):
     """
 
     CAPACITY = 2**18
+    reads_rows = True
 
-    def __init__(self, index: Tensor, bits: int, symmetric: bool, candidates: int = 100) -> None:
-        """Start for a grid of `bits` bits; `index` must name a single group."""
-        super().__init__(index)
-        check_bits(bits)
+    def __init__(self, index: Tensor, *, candidates: int = 100, **grid: Unpack[GridOptions]) -> None:
+        """Start for a grid; `index` must name a single group."""
+        super().__init__(index, **grid)
         if self.groups != 1:
             raise SpecError(f"cross-entropy with {self.groups} groups was asked for; use it per tensor.")
-        self.bits, self.symmetric, self.candidates = bits, symmetric, candidates
+        self.candidates = candidates
         self._rows = RowReservoir(self.CAPACITY)
         self._full: Range | None = None
 
@@ -197,6 +227,12 @@ class RowCrossEntropy(RangeEstimator):
             return self._full
         minimum, maximum = self._full
         found = cross_entropy_range(
-            self._rows.rows(), minimum[0], maximum[0], self.bits, self.symmetric, self.candidates
+            self._rows.rows(),
+            minimum[0],
+            maximum[0],
+            self.bits,
+            self.symmetric,
+            self.candidates,
+            self.signed,
         )
         return found[0].reshape(1), found[1].reshape(1)

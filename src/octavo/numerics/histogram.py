@@ -3,6 +3,9 @@
 Group g counts over [-R, R), R = 2^exponent[g], in bins of equal width. R is the smallest power of two above
 every magnitude seen. When it must double, the bins are merged in pairs around 0. Powers of two make both the
 binning and the merging exact, so any order of batches, and any merge of parts, gives the same counts.
+
+Where channels that share a group matter differently, a member counts as the importance of its channel says,
+in whole numbers up to 2^30 for the most important channel of the group, so that sums stay exact.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from octavo.errors import CalibrationError
+from octavo.errors import CalibrationError, SpecError
 from octavo.numerics.min_max import NO_DATA, NOT_FINITE, count_groups, min_max, widen
 
 DEFAULT_BINS = 4096
@@ -21,6 +24,9 @@ BINS_OF_ALL_GROUPS = 2**18
 SMALLEST_EXPONENT = -100
 # Pieces of this many elements stay in cache and bound the memory of observing a large tensor.
 PIECE = 2**17
+# What a member of a group's most important channel counts: the sum of a piece is exact in float64, that of
+# 2^33 members fits int64.
+FULL_IMPORTANCE = 2**30
 
 
 def default_bins(groups: int) -> int:
@@ -37,10 +43,15 @@ def power_of_two(exponent: Tensor) -> Tensor:
 class Histogram:
     """Counts (groups, bins) over [-2^exponent, 2^exponent), and exact minima and maxima, (groups,) each."""
 
-    def __init__(self, index: Tensor, bins: int | None = None) -> None:
-        """Start empty for channels grouped by `index` (channels,); `bins` is a power of two."""
+    def __init__(self, index: Tensor, bins: int | None = None, importance: Tensor | None = None) -> None:
+        """Start empty for channels grouped by `index` (channels,); `bins` is a power of two.
+
+        `importance`, (channels,) and not negative, says how much the members of each channel count; None
+        counts all of them once.
+        """
         self.index = index
         self.groups = count_groups(index)
+        self.importance = None if importance is None else _whole_importance(importance, index, self.groups)
         self.bins = default_bins(self.groups) if bins is None else bins
         self.counts = torch.zeros(self.groups, self.bins, dtype=torch.int64)
         self.exponent = torch.full((self.groups,), SMALLEST_EXPONENT)
@@ -72,7 +83,11 @@ class Histogram:
         counts = self.counts.view(-1)
         for piece in torch.split(x, max(1, PIECE // x.shape[0]), dim=1):
             bins = (piece.float().to(dtype) * factor).floor_().int().add_(middle)
-            counts += torch.bincount(bins.reshape(-1), minlength=len(counts))
+            if self.importance is None:
+                counts += torch.bincount(bins.reshape(-1), minlength=len(counts))
+            else:
+                weights = self.importance.unsqueeze(1).expand_as(bins).reshape(-1)
+                counts += torch.bincount(bins.reshape(-1), weights, minlength=len(counts)).long()
 
     def merge(self, other: Histogram) -> None:
         """Add a histogram with the same groups and bins, as if its data had been observed here."""
@@ -80,6 +95,10 @@ class Histogram:
             raise CalibrationError(
                 f"a histogram of {other.groups} groups x {other.bins} bins cannot be merged into one of "
                 f"{self.groups} x {self.bins}; make both for the same site."
+            )
+        if not _same(self.importance, other.importance):
+            raise CalibrationError(
+                "histograms whose channels differ in importance cannot be merged; make both with the same."
             )
         if other.empty:
             return
@@ -104,6 +123,29 @@ class Histogram:
     def _to(self, device: torch.device) -> None:
         for name in ("index", "counts", "exponent", "minimum", "maximum"):
             setattr(self, name, getattr(self, name).to(device))
+        if self.importance is not None:
+            self.importance = self.importance.to(device)
+
+
+def _same(first: Tensor | None, second: Tensor | None) -> bool:
+    if first is None or second is None:
+        return first is second
+    return torch.equal(first.cpu(), second.cpu())
+
+
+def _whole_importance(importance: Tensor, index: Tensor, groups: int) -> Tensor:
+    """Return the importance of the channels, float64 whole numbers whose largest of each group is full.
+
+    A channel far below the most important one of its group counts 0; a group without importance counts fully.
+    """
+    if importance.shape != index.shape or not bool((importance.isfinite() & (importance >= 0)).all()):
+        raise SpecError(
+            f"an importance of shape {tuple(importance.shape)} was given for {len(index)} channels; give one "
+            "finite number for each channel, 0 or more."
+        )
+    importance = importance.detach().to(device=index.device, dtype=torch.float64)
+    largest = importance.new_zeros(groups).scatter_reduce_(0, index, importance, "amax")[index]
+    return torch.where(largest > 0, importance / largest, 1.0).mul_(FULL_IMPORTANCE).round_()
 
 
 def _merge_bins(counts: Tensor, doublings: Tensor) -> Tensor:

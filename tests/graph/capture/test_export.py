@@ -34,6 +34,13 @@ def test_a_model_that_cannot_be_captured_is_named_with_the_reason() -> None:
         capture(Branching(), ["input_ids"], ["last_hidden_state"], 16, "branching")
 
 
+def test_capturing_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    families.fresh("mobilebert", "encoder")  # whose first attempt fails
+    with pytest.raises(CaptureError):
+        capture(Branching(), ["input_ids"], ["last_hidden_state"], 16, "branching")
+    assert capfd.readouterr() == ("", "")
+
+
 def test_parameters_are_shared_with_the_model_and_keep_their_names() -> None:
     network, encoder = families.captured("bert")
     own = dict(network.named_parameters())

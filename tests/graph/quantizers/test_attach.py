@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+import octavo
 from octavo.errors import CalibrationError, ModelError, SiteError, SpecError
-from octavo.graph import Encoder, QuantizedEncoder, State, attach, fix_weights
+from octavo.graph import Encoder, Head, QuantizedEncoder, State, attach, fix_weights
 from octavo.methods import quantize
 from octavo.spec import AllMinMax, MinMax, Override, Recipe, TensorSpec
 from tests.graph import families
@@ -170,3 +171,17 @@ def test_overwriting_gives_what_copying_gives(family: str) -> None:
     for quantizer in model.quantizers.values():
         quantizer.inplace = False
     assert torch.equal(model(BATCH)[name], overwritten)
+
+
+@pytest.mark.parametrize("head", ["sequence-classification", "token-classification", "question-answering"])
+def test_dynamic_ranges_do_not_depend_on_neighbours_or_padding(head: Head) -> None:
+    model = quantize(families.captured("bert", head)[1], octavo.recipe("q8bert"))
+    whole = families.batch((4, 12), padded=True)
+    together = model(whole)
+    for position in range(4):
+        length = int(whole["attention_mask"][position].sum())
+        alone = model({name: x[position : position + 1, :length] for name, x in whole.items()})
+        for name, result in together.items():
+            row = result[position] if head == "sequence-classification" else result[position, :length]
+            assert torch.equal(row, alone[name][0])
+            assert head == "sequence-classification" or not result[position, length:].any()

@@ -8,10 +8,12 @@ import torch
 
 import octavo
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
-from octavo.graph import Encoder, attach
+from octavo.graph import Encoder, Head, attach
 from octavo.graph.rewrites.fold import fold, weights_read
 from octavo.methods import load
-from octavo.spec import Fold, Override, PerEmbedding, Recipe, TensorSpec
+from octavo.spec import AllMinMax, Fold, Override, PerEmbedding, Recipe, TensorSpec
+from octavo.spec.presets import recipe
+from tests.graph import families
 
 FOLD = Fold(roles=("ffn_input", "ffn_hidden"))
 TEXTS = ["the dog barks.", "a cat sleeps on the mat.", "rain again"]
@@ -93,3 +95,50 @@ def test_two_passes_for_one_site_are_refused(encoder: Encoder) -> None:
         SpecError, match=r"fold: two passes name layers\.0\.ffn_input; let one of them skip it"
     ):
         octavo.quantize(encoder, replace(folded(), passes=twice), calibration=TEXTS)
+
+
+# -- weights that several layers share -----------------------------------------------------------------------
+
+WIDE = replace(
+    recipe("int8"),
+    weights=TensorSpec(bits=16, symmetric=True),
+    activations=TensorSpec(bits=16, estimator=AllMinMax()),
+)
+BATCHES = [families.batch((3, 12), seed=seed) for seed in range(3)]
+
+
+@pytest.mark.filterwarnings("ignore:.* sites are not folded")
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("albert", "sequence-classification"),
+        ("albert", "masked-lm"),
+        ("bert", "masked-lm"),
+        ("mpnet", "encoder"),
+    ],
+    ids=lambda value: value,
+)
+def test_at_16_bits_folding_is_the_identity_even_where_layers_share_weights(family: str, head: Head) -> None:
+    _, float_model = families.captured(family, head)
+    model = octavo.quantize(float_model, WIDE, calibration=BATCHES)
+    name = model.output_names[0]
+    # other sites are on a grid of 16 bits too: far below what a wrongly scaled weight does
+    torch.testing.assert_close(model(BATCHES[0])[name], float_model(BATCHES[0])[name], rtol=0, atol=2e-3)
+
+
+def test_a_weight_that_reads_another_tensor_elsewhere_is_not_scaled_and_that_is_said() -> None:
+    """The first of ALBERT's layers reads the embeddings' projection, with the weights of all the others."""
+    _, albert = families.captured("albert")
+    with pytest.warns(OctavoWarning, match=r"not folded.* weights are shared with layers.*layer_output"):
+        model = octavo.quantize(albert, WIDE, calibration=BATCHES)
+    folded = {name.split(".")[1] for name, _ in model.graph.named_parameters() if name.startswith("folded.")}
+    assert "layers_0_ffn_input" in folded and "layers_0_layer_output" not in folded
+
+
+def test_a_head_tied_to_the_token_embeddings_is_not_scaled() -> None:
+    _, bert = families.captured("bert", "masked-lm")
+    with pytest.warns(OctavoWarning, match="1 sites are not folded"):
+        model = octavo.quantize(
+            bert, replace(WIDE, passes=(Fold(roles=("head_norm",)),)), calibration=BATCHES
+        )
+    assert not [name for name, _ in model.graph.named_parameters() if name.startswith("folded.")]

@@ -11,9 +11,15 @@ from torch import Tensor
 import octavo
 from octavo.errors import ModelError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder
-from octavo.graph.rewrites.integer import IntegerGelu, IntegerLayerNorm, IntegerSoftmax, integer_only
+from octavo.graph.rewrites.integer import (
+    IntegerFunction,
+    IntegerGelu,
+    IntegerLayerNorm,
+    IntegerSoftmax,
+    integer_only,
+)
 from octavo.methods import quantize
-from octavo.spec import IntegerFunctions, Override, PerGroup, Recipe
+from octavo.spec import IntegerFunctions, Override, PerGroup, Recipe, SplitGroups
 from tests.graph.families import batch, fresh
 
 IBERT = octavo.recipe("ibert")
@@ -116,3 +122,17 @@ def test_groups_before_a_norm_are_named() -> None:
 def test_a_second_rewrite_is_an_error() -> None:
     with pytest.raises(SpecError, match="has integer functions already"):
         integer_only(calibrated(IBERT))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta-prelayernorm"])
+def test_functions_stay_in_integers_after_folding_and_splitting(family: str, tmp_path: Path) -> None:
+    """Every later rewrite copies quantizers: the functions must read the copies, not what they were."""
+    groups = Override(roles=("value",), granularity=PerGroup(groups=2))
+    recipe = replace(IBERT, overrides=(*IBERT.overrides, groups), passes=(IntegerFunctions(), SplitGroups()))
+    model = calibrated(recipe, family)
+    functions = [m for m in model.graph.modules() if isinstance(m, IntegerFunction)]
+    own = {id(quantizer) for quantizer in model.quantizers.values()}
+    assert functions and all(function.is_active for function in functions)
+    assert all(id(source) in own for function in functions for source in function._sources)
+    loaded = octavo.load(model.save(tmp_path / "model"))
+    assert torch.equal(outputs(loaded), outputs(model))

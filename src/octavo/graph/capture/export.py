@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import io
+import linecache
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
 
 import torch
@@ -60,49 +63,90 @@ def _export(wrapper: nn.Module, count: int, max_length: int, name: str) -> torch
             0: torch.export.Dim("batch", min=1, max=_MOST_BATCH),
             1: torch.export.Dim("length", min=shortest, max=max_length),
         }
-        try:
-            # Without gradients, so that `with torch.no_grad()` inside a model leaves no nested graph.
-            with torch.no_grad(), _quiet_export():
-                return torch.export.export(wrapper, example, dynamic_shapes=((shape,) * count,), strict=False)
-        except Exception as error:  # torch.export raises many types; each one is a model we cannot capture
-            failure = error
+        with _noted_conditions() as conditions:
+            try:
+                # Without gradients, so that `with torch.no_grad()` inside a model leaves no nested graph.
+                with torch.no_grad(), _quiet_export():
+                    return torch.export.export(
+                        wrapper, example, dynamic_shapes=((shape,) * count,), strict=False
+                    )
+            except Exception as error:  # of many types; each is a model that cannot be captured
+                failure = error
     assert failure is not None
-    raise CaptureError(_explain(failure, name)) from failure
+    raise CaptureError(_explain(failure, conditions, name)) from failure
 
 
-def _explain(failure: Exception, name: str) -> str:
+def _explain(failure: Exception, conditions: Sequence[str], name: str) -> str:
+    """Say which operation cannot be captured, where it stands in the model's code, and why."""
     reason = next(
         (line.strip() for line in str(failure).splitlines() if line.strip()), type(failure).__name__
     )
-    frames = _frames_outside_torch(failure)
-    where = f" in {frames[-1]}" if frames else ""
-    return (
-        f"{name}: torch.export cannot capture this model{where}: {reason} "
-        "(a model is capturable when its forward has no data-dependent Python control flow)"
+    places = _frames_outside_torch(failure)
+    if reason.startswith("Constraints violated"):
+        reason, places = "what it computes depends on the length of the texts", list(conditions)
+    where = f" in {places[-1]}" if places else ""
+    raised = type(failure)
+    own = issubclass(raised, AttributeError | TypeError | ValueError) and "torch" not in raised.__module__
+    advice = (
+        "Octavo gives it token ids and an attention mask, no other input"
+        if own
+        else "a model is capturable when its forward has no control flow that depends on data or length"
     )
+    return f"{name}: torch.export cannot capture this model{where}: {reason} ({advice})"
 
 
 def _frames_outside_torch(failure: BaseException) -> list[str]:
-    """Places in the model's own code, outermost first, as `file:line (function)`."""
+    """Places in the model's own code, outermost first, each with its line of source."""
     places = []
     trace = failure.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         module = trace.tb_frame.f_globals.get("__name__", "")
         if ".modeling_" in module or module.startswith("transformers_modules"):
-            places.append(f"{module.rsplit('.', 1)[-1]}.{code.co_qualname}, line {trace.tb_lineno}")
+            source = linecache.getline(code.co_filename, trace.tb_lineno).strip()
+            place = f"{module.rsplit('.', 1)[-1]}.{code.co_qualname}, line {trace.tb_lineno}"
+            places.append(f"{place}, `{source}`")
         trace = trace.tb_next
     return places
 
 
+_CONDITION = re.compile(
+    r"eval (?P<what>.+) \[guard added\] \(\S*?(?P<module>modeling_\w+)\.py:(?P<line>\d+) in"
+)
+
+
+@contextmanager
+def _noted_conditions() -> Iterator[list[str]]:
+    """Yield a list of the places in a model's code that compare sizes, filled as export meets them."""
+    places: list[str] = []
+
+    class Note(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found = _CONDITION.search(record.getMessage())
+            if found is not None:
+                places.append(f"{found['module']}, line {found['line']} ({found['what']})")
+
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    before = logger.handlers, logger.level, logger.propagate
+    # torch's own handler would print every remark
+    logger.handlers, logger.propagate = [Note()], False
+    logger.setLevel(logging.INFO)
+    try:
+        yield places
+    finally:
+        logger.handlers, level, logger.propagate = before
+        logger.setLevel(level)
+
+
 @contextmanager
 def _quiet_export() -> Iterator[None]:
-    """torch.export logs each failed attempt at length; the error we raise says it in one sentence."""
+    """torch.export logs and prints each failed attempt at length; our error says it in one sentence."""
     logger = logging.getLogger("torch.export")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
     try:
-        yield
+        with redirect_stderr(io.StringIO()):
+            yield
     finally:
         logger.setLevel(before)
 

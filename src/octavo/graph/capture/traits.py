@@ -1,11 +1,9 @@
-"""Traits of a model that its configuration, its graph and its files tell: inputs, length, pooling."""
+"""Traits of a model that its configuration and its graph tell: inputs, length, layers."""
 
 from __future__ import annotations
 
 import inspect
-import json
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import fx, nn
 
@@ -51,10 +49,10 @@ def _counts_tokens(index: object) -> bool:
     return False
 
 
-def pooling_of(folder: Path) -> Literal["mean", "cls"]:
-    """What sentence-transformers' files say about pooling; the mean where they say nothing."""
-    file = folder / "1_Pooling" / "config.json"
-    if not file.is_file():
-        return "mean"
-    settings = json.loads(file.read_text(encoding="utf-8"))
-    return "cls" if settings.get("pooling_mode_cls_token") else "mean"
+def layers_of(config: Any) -> int | None:
+    """How many layers a configuration asks for; None where it does not say."""
+    for name in ("num_hidden_layers", "num_layers", "n_layers", "n_layer", "encoder_layers"):
+        count = getattr(config, name, None)
+        if isinstance(count, int):
+            return count
+    return None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from octavo.errors import CalibrationError, ModelError, SiteError, SpecError, did_you_mean
-from octavo.graph.encoder import Encoder
+from octavo.graph.encoder import Batch, Encoder
 from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.graph.sites.flow import CARRIER, FUSED_ATTENTION, LINEAR, MATMUL, operation
 from octavo.graph.sites.site import Site, in_placement
@@ -50,6 +50,32 @@ class QuantizedEncoder(Encoder):
     def weight_sites(self) -> tuple[Site, ...]:
         """Every weight site of the model, covered or not."""
         return self.sites[1]
+
+    @property
+    def depends_on_batch(self) -> bool:
+        """Whether a text's result depends on its neighbours: dynamic ranges of a whole batch, padding too."""
+        return any(q.spec.dynamic and not q.spec.granularity.is_per_token for q in self.quantizers.values())
+
+    def __call__(self, batch: Mapping[str, Tensor]) -> Batch:
+        """Run a batch; text by text and without padding where results depend on the batch."""
+        if not self.depends_on_batch:
+            return super().__call__(batch)
+        ids = batch["input_ids"]
+        mask = batch.get("attention_mask", torch.ones_like(ids)).bool()
+        rows = [
+            super(QuantizedEncoder, self).__call__({n: x[i : i + 1, mask[i]] for n, x in batch.items()})
+            for i in range(len(ids))
+        ]
+        return {name: self._together([row[name] for row in rows], mask) for name in self.output_names}
+
+    def _together(self, results: Sequence[Tensor], mask: Tensor) -> Tensor:
+        """Return the results of single texts as those of a batch; zero where there is padding."""
+        if self.head == "sequence-classification":
+            return torch.cat(list(results))
+        whole = results[0].new_zeros((*mask.shape, *results[0].shape[2:]))
+        for position, result in enumerate(results):
+            whole[position, mask[position].to(whole.device)] = result[0]
+        return whole
 
     def matching(self, pattern: str) -> dict[str, Quantizer]:
         """The quantizers whose site matches a shell pattern; none is an error with the nearest names."""
@@ -214,8 +240,10 @@ def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer], products
         )
         if products_only and site.kind == "activation":
             places = [_last_carrier(places[0])]
+        # a weight is stored once, on its grid: whatever reads a table that a head shares reads that
+        narrow = products_only and site.kind == "activation"
         for node in places:
-            readers = [user for user in node.users if _only_products_read(user)] if products_only else []
+            readers = [user for user in node.users if _only_products_read(user)] if narrow else []
             _insert_after(graph, node, f"{_HOLDER}.{label}", readers or list(node.users))
         quantizer.inplace = site.kind == "activation" and _owns_its_memory(places[0])
     graph.recompile()

@@ -147,7 +147,7 @@ class Quantizer(nn.Module):
             raise CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
         if self._estimator is None:
             self._estimator = make_estimator(self.spec, self.index)
-        rows = self.spec.estimator.needs_rows
+        rows = self._estimator.reads_rows
         self._estimator.observe(x.reshape(-1, x.shape[-1]) if rows else by_channel(x, self.axis))
 
     def commit(self) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -35,24 +34,20 @@ class Layout:
         return Layout(axis, group_index(int(site.shape[axis]), groups, order))
 
 
-Maker = Callable[[Tensor, TensorSpec, Any], RangeEstimator]
-"""Makes the estimator of a spec, given the group of every channel, the tensor's spec and the estimator's."""
-
-ESTIMATORS: dict[type[specs.Estimator], Maker] = {
-    specs.MinMax: lambda index, tensor, e: numerics.CurrentMinMax(index),
-    specs.RunningMinMax: lambda index, tensor, e: numerics.RunningMinMax(index, e.momentum),
-    specs.AllMinMax: lambda index, tensor, e: numerics.AllMinMax(index),
-    specs.Percentile: lambda index, tensor, e: numerics.HistogramPercentile(index, e.percent),
-    specs.Mse: lambda index, tensor, e: numerics.HistogramMse(
-        index, tensor.bits, tensor.symmetric, e.candidates
-    ),
-    specs.CrossEntropy: lambda index, tensor, e: numerics.RowCrossEntropy(
-        index, tensor.bits, tensor.symmetric, e.candidates
-    ),
+ESTIMATORS: dict[type[specs.Estimator], type[RangeEstimator]] = {
+    specs.MinMax: numerics.CurrentMinMax,
+    specs.RunningMinMax: numerics.RunningMinMax,
+    specs.AllMinMax: numerics.AllMinMax,
+    specs.Percentile: numerics.HistogramPercentile,
+    specs.Mse: numerics.HistogramMse,
+    specs.CrossEntropy: numerics.RowCrossEntropy,
 }
-"""How every estimator of a recipe computes; a test names the one that is missing."""
+"""What computes every estimator of a recipe, made with its fields; a test names the one that is missing."""
 
 
 def make_estimator(spec: TensorSpec, index: Tensor) -> RangeEstimator:
     """Return the estimator that a spec names, for channels grouped by `index`."""
-    return ESTIMATORS[type(spec.estimator)](index, spec, spec.estimator)
+    options: dict[str, Any] = {"bits": spec.bits, "symmetric": spec.symmetric, **asdict(spec.estimator)}
+    if spec.dynamic and spec.symmetric:
+        options["signed"] = True  # a grid for tensors to come has negative integers, whatever this one has
+    return ESTIMATORS[type(spec.estimator)](index, **options)

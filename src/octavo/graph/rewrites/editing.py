@@ -30,9 +30,13 @@ class Editor:
         self.quantizers = {name: copy_quantizer(quantizer) for name, quantizer in quantizers.items()}
         for name, quantizer in self.quantizers.items():
             self._holder().add_module(label(name), quantizer)
-        for node in self.graph.nodes:  # dropout: `train()` must not switch that of the original
+        # Dropout: `train()` must not switch that of the original. Integer functions read the grids of
+        # quantizers, of the copies from now on.
+        copies = {id(quantizers[name]): copy for name, copy in self.quantizers.items()}
+        for node in self.graph.nodes:
             if node.op == "call_module" and self.quantizer_at(node) is None:
-                setattr(self.module, str(node.target), deepcopy(self.module.get_submodule(str(node.target))))
+                original = self.module.get_submodule(str(node.target))
+                self._put(str(node.target), deepcopy(original, dict(copies)))
 
     def finish(self) -> fx.GraphModule:
         """Drop what nothing reads any more and return the graph."""
@@ -89,6 +93,11 @@ class Editor:
         """Remove a node that nothing reads any more; one that is read stays."""
         if not node.users:
             self.graph.erase_node(node)
+
+    def _put(self, path: str, module: nn.Module) -> None:
+        *parents, leaf = path.split(".")
+        holder = self._holder(*parents) if parents else self.module
+        holder.add_module(leaf, module)
 
     def _holder(self, *path: str) -> nn.Module:
         module: nn.Module = self.module

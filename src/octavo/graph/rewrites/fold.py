@@ -51,6 +51,44 @@ def weights_read(model: QuantizedEncoder, site: str) -> list[str]:
     return [str(weight.target) for weight in weights if weight is not None] if all(weights) else []
 
 
+def foldable(model: QuantizedEncoder, sites: Iterable[str]) -> dict[str, list[str]]:
+    """Return the sites whose factors can go into weights, each with the parameters that read it.
+
+    Only linear layers may read a site; and since a weight has one set of columns, every layer that reads the
+    weight must read a site of this very fold. Layers that share parameters (ALBERT), and a head tied to the
+    token embeddings, may read something else elsewhere.
+    """
+    reads = {site: weights_read(model, site) for site in sites}
+    reads = {site: weights for site, weights in reads.items() if weights}
+    while True:
+        inputs = {reader: site for site in reads for reader in _readers(_call_of(model, site))}
+        apart = {
+            path for weights in reads.values() for path in weights if not _read_within(model, path, inputs)
+        }
+        kept = {site: weights for site, weights in reads.items() if not apart.intersection(weights)}
+        if len(kept) == len(reads):
+            return kept
+        reads = kept
+
+
+def _read_within(model: QuantizedEncoder, path: str, inputs: Mapping[fx.Node, str]) -> bool:
+    """Say whether all that reads a parameter, under whatever name, are linear layers among `inputs`."""
+    parameter = model.graph.get_parameter(path)
+    attributes = [node for node in model.graph.graph.nodes if node.op == "get_attr"]
+    named = dict(model.graph.named_parameters(remove_duplicate=False))
+    same = [node for node in attributes if named.get(str(node.target)) is parameter]
+    return all(reader in inputs for node in same for reader in _weight_readers(node))
+
+
+def _weight_readers(node: fx.Node) -> Iterator[fx.Node]:
+    """Yield what reads a parameter, past its quantizer."""
+    for user in node.users:
+        if user.op == "call_module":
+            yield from _weight_readers(user)
+        else:
+            yield user
+
+
 def _call_of(model: QuantizedEncoder, site: str) -> fx.Node:
     wanted = f"quantizers.{label(site)}"
     nodes: Iterable[fx.Node] = model.graph.graph.nodes

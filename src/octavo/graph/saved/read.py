@@ -23,12 +23,15 @@ from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.saved.write import FORMAT, MANIFEST, WEIGHTS
 from octavo.numerics import Affine, dequantize, packed_size, unpack
+from octavo.sentence import SentenceModules, in_folder, read_modules
 from octavo.spec import Pass, Recipe, recipe_from_dict
+from octavo.spec.checks import shown
 from octavo.spec.document import variant_from_data
 
 Replay = Callable[[QuantizedEncoder, Pass, Mapping[str, Tensor]], QuantizedEncoder]
 """Does to a freshly attached model what a pass did to the saved one, whose tensors are given."""
 
+_LARGEST = 2**16 - 1
 _TRANSFORMS = {"fold": "fold", "integer-functions": "integer-functions", "split": "split-groups"}
 """How format 1 names the passes that rewrite a graph."""
 
@@ -88,7 +91,7 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
     try:
         manifest = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SavedModelError(f"{file} cannot be read ({error}); save the model again") from error
     version = manifest.get("octavo") if isinstance(manifest, dict) else None
     if version not in (1, FORMAT) or isinstance(version, bool):
@@ -115,7 +118,6 @@ def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
     from transformers import AutoConfig
 
     head: Any = manifest.get("head")
-    pooling = manifest.get("pooling", "mean")
     if head not in get_args(Head):
         raise SavedModelError(
             f"{folder / MANIFEST} names the head {head!r}, unknown to this Octavo; update it"
@@ -125,12 +127,15 @@ def _skeleton(folder: Path, manifest: dict[str, Any], name: str) -> Encoder:
             config = AutoConfig.from_pretrained(folder)
             tokenizer = load_tokenizer(str(folder), trust_remote_code=False)
             network = network_from_config(config, head)
+        sentence = read_modules(in_folder(folder), name)
+        if not sentence.files:  # a model without files of sentence-transformers
+            sentence = SentenceModules(pooling=manifest.get("pooling", "mean"))
     except (OSError, ModelError, *_BROKEN) as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise SavedModelError(
             f"{folder}: config.json or the tokenizer cannot be read ({reason}); save the model again"
         ) from error
-    return make_encoder(name, network, tokenizer, head, pooling)
+    return make_encoder(name, network, tokenizer, head, sentence)
 
 
 # -- filling in ----------------------------------------------------------------------------------------------
@@ -189,7 +194,24 @@ def _saved_grid(quantizer: Quantizer, entry: Mapping[str, Any], tensors: Mapping
         raise SavedModelError(f"{name} has {scale.numel()} saved scales, not {groups}; save the model again")
     if not bool((scale.isfinite() & (scale > 0)).all()):
         raise SavedModelError(f"{name} has a saved scale that is not a positive number; save the model again")
-    return Affine(scale=scale, zero_point=zero_point, low=int(entry["low"]), high=int(entry["high"]))
+    low, high = (_bound(quantizer, entry, end) for end in ("low", "high"))
+    if not low < high <= low + 2**quantizer.spec.bits - 1:
+        raise SavedModelError(
+            f"{name} has a saved grid from {low} to {high}, which {quantizer.spec.bits} bits cannot hold; "
+            "save the model again"
+        )
+    return Affine(scale=scale, zero_point=zero_point, low=low, high=high)
+
+
+def _bound(quantizer: Quantizer, entry: Mapping[str, Any], end: str) -> int:
+    """Return the lowest or highest integer of a saved grid, which lies within 16 bits of either sign."""
+    value = entry[end]
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) > _LARGEST:
+        raise SavedModelError(
+            f"{quantizer.site.name} has a saved grid whose {end} end is {shown(value)}, not an integer of at "
+            "most 16 bits; save the model again"
+        )
+    return value
 
 
 def _restore_weights(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> set[str]:

@@ -22,6 +22,7 @@ from octavo.graph.capture.source import quiet_transformers
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.numerics import pack
+from octavo.sentence import write_files
 from octavo.spec import recipe_to_dict
 from octavo.spec.document import variant_to_data
 from octavo.versions import versions
@@ -52,6 +53,7 @@ def save(model: QuantizedEncoder, folder: Path, force: bool = False) -> Path:
             model.config.save_pretrained(draft)
             if model.tokenizer is not None:
                 model.tokenizer.save_pretrained(draft)
+        write_files(model.sentence, draft)
     return folder
 
 

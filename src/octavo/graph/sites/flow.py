@@ -169,6 +169,8 @@ class Flow:
             self._work(node, kind)
             return
         streams = [n for n in node.all_input_nodes if n in self.source]
+        if not streams and name in CARRIER:
+            return  # a bias or a scale, brought into shape: part of whatever reads it
         adds_mask = name in MASKING and any(n in self._mask for n in node.all_input_nodes)
         if adds_mask or any(n in self.masked for n in streams):
             self.masked.add(node)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from octavo.errors import CalibrationError
 from octavo.graph import QuantizedEncoder, Quantizer, State
-from octavo.graph.batches import without_padding
+from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.quantizers.watch import channel_extremes
@@ -47,9 +47,8 @@ def channel_ranges(
     """max - min of every channel, (width,), over all batches of the float model."""
     activations = [q for q in model.quantizers.values() if q.site.kind == "activation"]
     with channel_extremes(quantizers) as extremes, switched_off(activations):
-        for batch in batches:
-            for piece in without_padding(batch):
-                model(piece)
+        for batch in of_equal_length(batches):
+            model(batch)
     return {name: _width(name, estimator) for name, estimator in extremes.items()}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from octavo.errors import OctavoWarning, SpecError
 from octavo.graph import QuantizedEncoder, Quantizer
 from octavo.graph.quantizers.switch import switched_off
-from octavo.graph.rewrites.fold import fold, is_folded, weights_read
+from octavo.graph.rewrites.fold import fold, foldable, is_folded
 from octavo.methods.calibration.permutation import channel_ranges
 from octavo.methods.context import Context
 from octavo.spec import Fold
@@ -24,23 +24,24 @@ SMALLEST = 1e-3
 def run(model: QuantizedEncoder, done: Fold, context: Context) -> QuantizedEncoder:
     """Fold `range ** power` of every dimension of the pass's sites, ranges taken over *all* batches.
 
-    Sites that the same weight reads (layers that share parameters) share their factors. Sites that something
-    other than a linear layer reads keep one range for all dimensions, with a warning.
+    Sites that the same weight reads (layers that share parameters) share their factors. Sites whose factors
+    cannot go into weights (see `foldable`) keep one range for all dimensions, with a warning.
     """
     asked = _asked(model, done)
-    reads = {name: weights_read(model, name) for name in asked}
-    rest = [name for name, weights in reads.items() if not weights]
+    reads = foldable(model, asked)
+    rest = [name for name in asked if name not in reads]
     if rest:
         warnings.warn(
-            f"{len(rest)} sites are not folded, as not only linear layers read them (the first is {rest[0]})",
+            f"{len(rest)} sites are not folded, as not only linear layers read them, or their weights are "
+            f"shared with layers that read other tensors (the first is {rest[0]})",
             OctavoWarning,
             stacklevel=2,
         )
-    sites = {name: asked[name] for name, weights in reads.items() if weights}
+    sites = {name: asked[name] for name in reads}
     with switched_off(model.quantizers.values()):
         ranges = channel_ranges(model, sites, context.batches)
     factors = {}
-    for names in _sharing({name: reads[name] for name in sites}):
+    for names in _sharing(reads):
         largest = torch.stack([ranges[name] for name in names]).amax(0)
         for name in names:
             factors[name] = _factor(largest, done.power)

@@ -73,8 +73,10 @@ def _metadata(model: Encoder) -> dict[str, str]:
         "octavo": versions()["octavo"],
         "model": Path(model.name).name,
         "head": model.head,
-        "pooling": model.pooling,
+        "max_length": str(model.text_length),
     }
+    if model.head == "encoder":
+        described |= {"pooling": model.pooling, "modules": ",".join(model.sentence.step_names)}
     if isinstance(model, QuantizedEncoder):
         described["recipe"] = model.recipe.name
     return described
