@@ -80,7 +80,8 @@ def tables() -> Iterator[None]:
 def test_python_snippets_run(page: Path, reader: Path, tables: None) -> None:
     namespace: dict[str, object] = {}
     for number, block in enumerate(blocks(page, "python")):
-        exec(compile(block, f"{page.name}[{number}]", "exec"), namespace)
+        # without this file's own `from __future__`, which a reader's file may lack
+        exec(compile(block, f"{page.name}[{number}]", "exec", dont_inherit=True), namespace)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: str(p.relative_to(ROOT)))
