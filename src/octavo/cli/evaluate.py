@@ -120,9 +120,9 @@ def _compare(
     device: Device,
     head: Head | None,
 ) -> Evaluation:
-    from octavo.tasks import compare, read_texts
+    from octavo.tasks import compare
 
-    read = read_texts(texts)
+    read = console.read_texts(texts)
     first, second = (console.load(name, head=head, device=device) for name in (model, against))
     with console.progress("Comparing") as progress:
         return compare(first, second, read, batch_size=batch_size, progress=progress)
