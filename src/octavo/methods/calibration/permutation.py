@@ -44,7 +44,7 @@ def permutes(quantizer: Quantizer) -> bool:
 def channel_ranges(
     model: QuantizedEncoder, quantizers: Mapping[str, Quantizer], batches: Sequence[Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """max - min of every channel, (width,), over all batches of the float model."""
+    """Return max - min of every channel, (width,), over all batches, activations in float."""
     activations = [q for q in model.quantizers.values() if q.site.kind == "activation"]
     with channel_extremes(quantizers) as extremes, switched_off(activations):
         for batch in of_equal_length(batches):
