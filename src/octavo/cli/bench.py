@@ -81,7 +81,7 @@ def _bench(
             models,
             backends=[str(each) for each in runtime or [DEFAULT]],
             shapes=shapes,
-            texts=_read_texts(texts),
+            texts=_read_texts(console, texts),
             threads=threads,
             seconds=seconds,
             memory=memory,
@@ -102,11 +102,10 @@ def _numbers(option: str, given: str) -> list[int]:
         raise DataError(f"{option} must be numbers with commas between them, got {given!r}") from error
 
 
-def _read_texts(file: Path | None) -> list[Any]:
-    from octavo.tasks import read_texts
+def _read_texts(console: Console, file: Path | None) -> list[Any]:
     from octavo.tasks.demo import split_demo_texts
 
-    return list(split_demo_texts()[1] if file is None else read_texts(file))
+    return list(split_demo_texts()[1] if file is None else console.read_texts(file))
 
 
 def _table(measured: Benchmark) -> Table:

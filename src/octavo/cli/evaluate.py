@@ -10,7 +10,16 @@ from rich.table import Table
 
 from octavo.cli.command import command
 from octavo.cli.console import Console
-from octavo.cli.options import TEXT_FILE, DataOption, Device, DeviceOption, ModelArgument, ScoreOption
+from octavo.cli.options import (
+    TEXT_FILE,
+    DataOption,
+    Device,
+    DeviceOption,
+    Head,
+    HeadOption,
+    ModelArgument,
+    ScoreOption,
+)
 from octavo.errors import OctavoError
 from octavo.versions import versions
 
@@ -77,13 +86,14 @@ def _evaluate(
         int, typer.Option("--batch-size", min=1, help="Texts per batch; does not change the result.")
     ] = 32,
     device: DeviceOption = Device.auto,
+    head: HeadOption = None,
 ) -> None:
     _check(against, texts, task, {"--data": data, "--split": split, "--max-length": max_length})
     if task is not None:
-        result = _score(console, model, task, data, split, max_length, batch_size, device)
+        result = _score(console, model, task, data, split, max_length, batch_size, device, head)
     else:
         assert against is not None and texts is not None  # _check saw to it
-        result = _compare(console, model, against, texts, batch_size, device)
+        result = _compare(console, model, against, texts, batch_size, device, head)
     console.show(_fidelity_table(result, result.fidelity) if result.fidelity else _score_table(result))
     console.result({**result.to_dict(), "versions": versions()})
 
@@ -102,12 +112,18 @@ def _check(
 
 
 def _compare(
-    console: Console, model: str, against: str, texts: Path, batch_size: int, device: Device
+    console: Console,
+    model: str,
+    against: str,
+    texts: Path,
+    batch_size: int,
+    device: Device,
+    head: Head | None,
 ) -> Evaluation:
-    from octavo.tasks import compare, read_texts
+    from octavo.tasks import compare
 
-    read = read_texts(texts)
-    first, second = console.load(model, device=device), console.load(against, device=device)
+    read = console.read_texts(texts)
+    first, second = (console.load(name, head=head, device=device) for name in (model, against))
     with console.progress("Comparing") as progress:
         return compare(first, second, read, batch_size=batch_size, progress=progress)
 
@@ -121,12 +137,13 @@ def _score(
     max_length: int | None,
     batch_size: int,
     device: Device,
+    head: Head | None,
 ) -> Evaluation:
     from octavo.tasks import score_task
     from octavo.tasks.scorer import check_task
 
     check_task(task)
-    encoder = console.load(model, device=device)
+    encoder = console.load(model, head=head, device=device)
     with console.progress(task) as progress:
         return score_task(
             encoder,

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from octavo.errors import CalibrationError, OctavoWarning, OutputError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, attach, fix_weights
+from octavo.graph.batches import of_equal_length
 from octavo.methods import load, quantize
 from octavo.methods.rounding.adaround import round_weights
-from octavo.methods.rounding.moments import input_moments, of_equal_length
+from octavo.methods.rounding.moments import input_moments
 from octavo.spec import AdaRound, Override, Recipe
 from octavo.spec.presets import recipe
 from tests.graph import families

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from octavo.errors import CalibrationError
 from octavo.graph import QuantizedEncoder, Quantizer, State
-from octavo.graph.batches import without_padding
+from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.quantizers.watch import channel_extremes
@@ -51,9 +51,8 @@ def channel_ranges(
     """Return max - min of every channel, (width,), over all batches; only weights are quantized meanwhile."""
     activations = [q for q in model.quantizers.values() if q.site.kind == "activation"]
     with channel_extremes(quantizers) as extremes, switched_off(activations):
-        for batch in batches:
-            for piece in without_padding(batch):
-                model(piece)
+        for batch in of_equal_length(batches):
+            model(batch)
     return {name: _width(name, estimator) for name, estimator in extremes.items()}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from octavo.errors import CalibrationError
-from octavo.graph import QuantizedEncoder, State
-from octavo.graph.batches import without_padding
+from octavo.graph import QuantizedEncoder, Quantizer, State
+from octavo.graph.batches import of_equal_length, without_padding
 from octavo.graph.quantizers.watch import channel_extremes
 from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
 from octavo.methods.calibration.permutation import permute_groups, permutes
@@ -21,15 +23,22 @@ def calibrate(model: QuantizedEncoder, batches: Batches, progress: Progress = si
         raise CalibrationError("there is no calibration data; give at least one text")
     permute_groups(model, batches)
     observing = [q for q in model.quantizers.values() if q.state is State.OBSERVE]
+    batches = in_few_batches(observing, batches)
     with channel_extremes({name: q for name, q in model.quantizers.items() if may_clip(q)}) as extremes:
         for done, batch in enumerate(batches, start=1):
-            for piece in without_padding(batch):
-                model(piece)
+            for part in without_padding(batch):
+                model(part)
             for quantizer in observing:
                 quantizer.commit()
             progress(done, len(batches))
     finish(model)
     warn_of_clipping(model, extremes)
+
+
+def in_few_batches(observing: Iterable[Quantizer], batches: Batches) -> Batches:
+    """Return the batches as they are where a range depends on them; else texts of one length together."""
+    ordered = any(q.spec.estimator.reads_order for q in observing if not q.spec.dynamic)
+    return batches if ordered else of_equal_length(batches)
 
 
 def needs_calibration(model: QuantizedEncoder) -> bool:

@@ -16,7 +16,7 @@ from octavo.graph.batches import without_padding
 from octavo.graph.quantizers.watch import channel_extremes, probe, watched
 from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
 from octavo.methods.calibration.permutation import channel_ranges, permute_groups, permutes
-from octavo.methods.calibration.ranges import calibrate, finish
+from octavo.methods.calibration.ranges import calibrate, finish, in_few_batches
 from octavo.methods.context import Batches
 from octavo.progress import Progress, silent
 
@@ -32,6 +32,7 @@ def calibrate_together(
     _share_constants(models)
     _permute(host, models, batches)
     observing = [q for model in models for q in model.quantizers.values() if q.state is State.OBSERVE]
+    batches = in_few_batches(observing, batches)
     clipping = [{name for name, q in model.quantizers.items() if may_clip(q)} for model in models]
     clippable = {name: host.quantizers[name] for name in sorted(set().union(*clipping))}
     with channel_extremes(clippable) as extremes, _passing_on(host, observing):

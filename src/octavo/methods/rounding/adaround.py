@@ -18,11 +18,12 @@ from torch import Tensor, fx
 
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
 from octavo.graph import QuantizedEncoder, Site
+from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.sites.flow import operation
 from octavo.ledger import Ledger, fingerprint
 from octavo.methods.context import Batches, Context
-from octavo.methods.rounding.moments import Moments, input_moments, of_equal_length
+from octavo.methods.rounding.moments import Moments, input_moments
 from octavo.methods.rounding.tables import find_lookups, round_table
 from octavo.numerics import dequantize
 from octavo.numerics.adaround import Rounded, Schedule, adaround
