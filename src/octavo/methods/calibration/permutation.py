@@ -1,4 +1,8 @@
-"""Range-based permutation (section 4): sort embedding dimensions by range, so that outliers share a group."""
+"""Range-based permutation (section 4): sort embedding dimensions by range, so that outliers share a group.
+
+The paper reads these ranges from the model in float. Here its weights are quantized already and its
+activations are float: the tensors that the groups' own ranges are found on afterwards.
+"""
 
 from __future__ import annotations
 
