@@ -29,6 +29,7 @@ machine slows all of them alike; cosine and agreement are against the first.
 Examples:
 
 * `octavo bench demo:minilm minilm-int8.onnx`
+* `octavo bench minilm-int8.onnx minilm-ov.onnx@openvino --tokenizer minilm-int8`
 * `octavo bench demo:minilm minilm-int8.onnx minilm-ov.onnx@openvino --lengths 32,128 -o bench`
 """
 
@@ -57,6 +58,15 @@ def _bench(
             show_default="the demo's texts",
         ),
     ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="MODEL",
+            help="Folder or model whose tokenizer cuts the texts.",
+            show_default="the first model's, or one beside a file",
+        ),
+    ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads to use.")] = 2,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.0, help="Time to spend on each artifact at each shape.")
@@ -72,16 +82,24 @@ def _bench(
 ) -> None:
     from octavo.files import check_output
     from octavo.runtime.benchmark import bench
+    from octavo.runtime.quality import can_read_texts
 
     shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
     if output is not None:
         check_output(output, force)
+    chosen = _read_texts(console, texts)
+    if texts is None and tokenizer is None and not can_read_texts(models):
+        console.warn(
+            "No tokenizer lies beside the files, so outputs are not compared; give --tokenizer MODEL."
+        )
+        chosen = []
     with console.progress("Measuring") as progress:
         measured = bench(
             models,
             backends=[str(each) for each in runtime or [DEFAULT]],
             shapes=shapes,
-            texts=_read_texts(console, texts),
+            texts=chosen,
+            tokenizer=tokenizer,
             threads=threads,
             seconds=seconds,
             memory=memory,
