@@ -44,7 +44,10 @@ def _bench(
     runtime: Annotated[
         list[Runtime] | None,
         typer.Option(
-            "--runtime", help="Where ONNX files run; may be given more than once.", show_default=DEFAULT
+            "--backend",
+            "--runtime",
+            help="Where ONNX files run; may be given more than once.",
+            show_default=DEFAULT,
         ),
     ] = None,
     batches: Annotated[str, typer.Option("--batches", metavar="N,N", help="Texts per batch.")] = "1,32",
