@@ -21,15 +21,18 @@ COMMON = ("--json", "--debug")
 OPTIONS = {
     "demo": "--output --force --seed --device",
     "diagnose": "--texts --output --sensitivity --recipe --sequence --attention --task --data --limit "
-    "--max-length --batch-size --force --seed --device",
-    "sites": "--placement --weights",
+    "--max-length --batch-size --force --seed --device --head",
+    "sites": "--placement --weights --head",
     "recipes": "",
     "quantize": "--recipe --output --calibration --batch-size --limit --max-length --work --force --seed "
-    "--device",
-    "compare": "--recipes --calibration --texts --task --data --seeds --limit --batch-size --output --device",
-    "evaluate": "--against --texts --task --data --split --max-length --batch-size --device",
-    "export": "--output --to --runtime --opset --check --force",
-    "bench": "--runtime --batches --lengths --texts --threads --seconds --memory --output --force",
+    "--device --head",
+    "compare": "--recipes --calibration --texts --task --data --seeds --limit --batch-size --output --device "
+    "--head",
+    "evaluate": "--against --texts --task --data --split --max-length --batch-size --device --head "
+    "--tokenizer",
+    "export": "--output --to --backend --opset --check --reduce-range --force",
+    "bench": "--backend --batches --lengths --texts --tokenizer --threads --seconds --memory --output "
+    "--force",
     "finetune": "--task --output --data --learning-rate --batch-size --epochs --max-length --seeds "
     "--mixed-precision --compile --log --force --seed --device",
     "qat": "--recipe --task --output --data --learning-rate --batch-size --epochs --max-length "

@@ -7,15 +7,18 @@ import pytest
 import torch
 
 import octavo
-from octavo.errors import CalibrationError, OctavoWarning
+from octavo.errors import CalibrationError, ModelError, OctavoWarning, SiteError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.methods.passes import PASSES
 from octavo.spec import (
     AdaRound,
+    AllMinMax,
     AllocateBits,
     AverageBits,
+    FixedRanges,
     Fold,
     IntegerFunctions,
+    LearnedRanges,
     Override,
     Pass,
     PerGroup,
@@ -41,6 +44,7 @@ GROUPS = replace(
     recipe("w8a8"),
     overrides=(Override(roles=("ffn_input", "ffn_output", "ffn_residual"), granularity=PerGroup(groups=2)),),
 )
+WIDE = TensorSpec(bits=16, symmetric=True, estimator=AllMinMax())
 RECIPES = {
     "fold": replace(W8A8, passes=(FOLD,)),
     "adaround": replace(W8A8, passes=(AdaRound(iterations=20),)),
@@ -92,6 +96,44 @@ def test_passes_are_recorded_in_order(bert: Encoder) -> None:
     assert model.passes == RECIPES["fold, adaround"].passes
     split = octavo.split_groups(octavo.quantize(bert, GROUPS, calibration=BATCHES))
     assert split.passes == (SplitGroups(),) and split.recipe == GROUPS
+
+
+SIXTEEN = TensorSpec(bits=16, estimator=AllMinMax())
+AT_16_BITS: dict[type[Pass], Recipe] = {
+    AllocateBits: replace(
+        W8A8, passes=(AllocateBits(budget=AverageBits(bits=16), choices=(16,), parts=2),), activations=SIXTEEN
+    ),
+    Fold: replace(W8A8, passes=(FOLD,), activations=SIXTEEN),
+    AdaRound: replace(W8A8, passes=(AdaRound(iterations=5),), activations=SIXTEEN),
+    IntegerFunctions: replace(recipe("ibert"), overrides=recipe("ibert").overrides[:2], activations=WIDE),
+    SplitGroups: replace(GROUPS, passes=(SplitGroups(),), activations=SIXTEEN),
+    LearnedRanges: replace(W8A8, passes=(LearnedRanges(),), activations=SIXTEEN),
+    FixedRanges: replace(W8A8, passes=(FixedRanges(),), activations=SIXTEEN),
+    RunningRanges: replace(W8A8, passes=(RunningRanges(),), activations=SIXTEEN),
+}
+
+
+def test_every_pass_is_tried_at_16_bits() -> None:
+    missing = [kind.__name__ for kind in Pass.variants().values() if kind not in AT_16_BITS]
+    assert not missing, f"add {missing} to AT_16_BITS"
+
+
+@pytest.mark.filterwarnings("ignore:recipe .* ends with training")
+@pytest.mark.filterwarnings("ignore:.* sites are not folded")
+@pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "roberta-prelayernorm", "mpnet"])
+@pytest.mark.parametrize("kind", AT_16_BITS, ids=lambda kind: kind.variant_name)
+def test_every_pass_is_the_identity_at_16_bits(kind: type[Pass], family: str) -> None:
+    """Few bits hide what a pass does wrong: at 16 bits all that is left is the float model."""
+    _, encoder = families.captured(family)
+    wide = replace(AT_16_BITS[kind], weights=TensorSpec(bits=16, symmetric=True))
+    try:
+        model = octavo.quantize(encoder, wide, calibration=BATCHES)
+    except (ModelError, SpecError, SiteError) as refused:  # said, with the place: not silently wrong
+        assert any(word in str(refused) for word in ("layers.", "tiny ", "role"))
+        return
+    scale = outputs(encoder).abs().max()
+    tolerance = 0.02 if kind is IntegerFunctions else 0.002  # polynomials of second order are not exact
+    assert (outputs(model) - outputs(encoder)).abs().max() < tolerance * max(1.0, float(scale))
 
 
 def test_rounding_after_folding_rebuilds_the_folded_model(bert: Encoder) -> None:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from octavo.errors import CalibrationError, DataError, OctavoWarning
-from octavo.graph import Encoder, QuantizedEncoder, State, attach
+from octavo.graph import Encoder, QuantizedEncoder, State, attach, fix_weights
 from octavo.methods import calibrate, quantize
 from octavo.spec import (
     AllMinMax,
@@ -177,7 +177,7 @@ def test_progress_counts_batches(bert: Encoder) -> None:
     quantize(
         bert,
         ALL,
-        [families.batch((1, 5), seed=s) for s in range(3)],
+        [families.batch((1, 5 + s), seed=s) for s in range(3)],
         progress=lambda *step: seen.append(step),
     )
     assert seen == [(1, 3), (2, 3), (3, 3)]
@@ -243,3 +243,30 @@ def test_overrides_find_finer_ranges(bert: Encoder) -> None:
     )
     assert model.quantizers["layers.0.ffn_output"].scale.shape == (32,)
     assert model.quantizers["layers.0.ffn_input"].scale.shape == (1,)
+
+
+def test_texts_of_one_length_pass_together_where_no_range_depends_on_their_order(
+    bert: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    run = QuantizedEncoder.__call__
+
+    def counted(self: QuantizedEncoder, batch: Batch) -> Batch:
+        sizes.append(len(batch["input_ids"]))
+        return run(self, batch)
+
+    monkeypatch.setattr(QuantizedEncoder, "__call__", counted)
+    singles = [families.batch((1, 4 + seed % 3), seed=seed) for seed in range(12)]
+    together = quantize(bert, ALL, singles)
+    assert sizes == [4, 4, 4]
+    sizes.clear()
+    quantize(bert, RUNNING, singles)
+    assert sizes == [1] * 12
+    monkeypatch.undo()
+    alone = attach(bert, ALL)
+    fix_weights(alone)
+    for single in singles:
+        alone(single)
+    for quantizer in alone.quantizers.values():
+        quantizer.fix()
+    assert same(together, alone)

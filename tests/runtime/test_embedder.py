@@ -66,7 +66,7 @@ def test_pooling_length_and_dense_layers_are_those_of_the_model(
     sentence_int8: QuantizedEncoder, tmp_path: Path, runtime: str
 ) -> None:
     file = export_onnx(sentence_int8, tmp_path / "sentence.onnx")
-    embedder = Embedder(file, tokenizer=sentence_int8.save(tmp_path / "saved"), runtime=runtime)
+    embedder = Embedder(file, tokenizer=sentence_int8.save(tmp_path / "saved"), backend=runtime)
     assert (embedder.pooling, embedder.max_length) == ("max", 6)
     found = embedder.encode(["rain", "up it"])
     assert found.shape == (2, 3) and not np.allclose(np.linalg.norm(found, axis=-1), 1, atol=1e-3)

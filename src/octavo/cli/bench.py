@@ -44,7 +44,10 @@ def _bench(
     runtime: Annotated[
         list[Runtime] | None,
         typer.Option(
-            "--runtime", help="Where ONNX files run; may be given more than once.", show_default=DEFAULT
+            "--backend",
+            "--runtime",
+            help="Where ONNX files run; may be given more than once.",
+            show_default=DEFAULT,
         ),
     ] = None,
     batches: Annotated[str, typer.Option("--batches", metavar="N,N", help="Texts per batch.")] = "1,32",
@@ -87,7 +90,7 @@ def _bench(
     shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
     if output is not None:
         check_output(output, force)
-    chosen = _read_texts(texts)
+    chosen = _read_texts(console, texts)
     if texts is None and tokenizer is None and not can_read_texts(models):
         console.warn(
             "No tokenizer lies beside the files, so outputs are not compared; give --tokenizer MODEL."
@@ -120,11 +123,10 @@ def _numbers(option: str, given: str) -> list[int]:
         raise DataError(f"{option} must be numbers with commas between them, got {given!r}") from error
 
 
-def _read_texts(file: Path | None) -> list[Any]:
-    from octavo.tasks import read_texts
+def _read_texts(console: Console, file: Path | None) -> list[Any]:
     from octavo.tasks.demo import split_demo_texts
 
-    return list(split_demo_texts()[1] if file is None else read_texts(file))
+    return list(split_demo_texts()[1] if file is None else console.read_texts(file))
 
 
 def _table(measured: Benchmark) -> Table:

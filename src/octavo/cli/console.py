@@ -10,6 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +20,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.rule import Rule
 from rich.text import Text
 
-from octavo.cli.options import Device
+from octavo.cli.options import Device, Head
 from octavo.errors import OctavoError, OctavoWarning
 
 if TYPE_CHECKING:
@@ -108,6 +109,10 @@ class Console:
             self._warned.add(message)
             self._line(f"Warning: {message}", "yellow")
 
+    def note(self, message: str) -> None:
+        """Print one dim line about the way to the results."""
+        self._line(message, "dim")
+
     def fail(self, message: str) -> None:
         """Print one red line."""
         self._line(f"Error: {message}", "bold red")
@@ -118,13 +123,25 @@ class Console:
 
     # -- models ----------------------------------------------------------------------------------------------
 
-    def load(self, model: str, *, device: Device = Device.cpu, seed: int = 0) -> Encoder:
-        """Load and capture a model, after seeding everything that is random."""
+    def load(
+        self, model: str, *, head: Head | None = None, device: Device = Device.cpu, seed: int = 0
+    ) -> Encoder:
+        """Load and capture a model, after seeding everything that is random; `head` is for float models."""
         with self.progress(f"Loading {model}"):
             import octavo
+            from octavo.graph.saved.write import is_saved
 
             _seed_everything(seed)
-            return octavo.load(model, device=device)
+            chosen: Any = None if head is None or is_saved(Path(model)) else head.value
+            return octavo.load(model, head=chosen, device=device)
+
+    def read_texts(self, file: Path, limit: int | None = None) -> list[str | tuple[str, str]]:
+        """Read a file of texts and say what was understood."""
+        from octavo.tasks.texts import describe_texts, read_texts
+
+        texts = read_texts(file)[:limit]
+        self.note(f"{file}: {describe_texts(texts)}")
+        return texts
 
 
 @contextmanager

@@ -12,7 +12,15 @@ from rich.text import Text as Line
 
 from octavo.cli.command import command
 from octavo.cli.console import Console
-from octavo.cli.options import TEXT_FILE, Device, DeviceOption, ForceOption, ModelArgument, SeedOption
+from octavo.cli.options import (
+    TEXT_FILE,
+    Device,
+    DeviceOption,
+    ForceOption,
+    HeadOption,
+    ModelArgument,
+    SeedOption,
+)
 
 if TYPE_CHECKING:
     from octavo.diagnosis import Diagnosis
@@ -121,11 +129,12 @@ def _diagnose(
     force: ForceOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
+    head: HeadOption = None,
 ) -> None:
     scopes = _scopes(sensitivity)
     chosen = _read_recipe(recipe)
     read, panels, score = _read_texts(texts, limit), _panels(data), _score(task, data)
-    encoder = console.load(model, device=device, seed=seed)
+    encoder = console.load(model, head=head, device=device, seed=seed)
     from octavo.diagnosis import diagnose
 
     try:

@@ -68,7 +68,7 @@ def _export(
     to: Annotated[Target, typer.Option("--to", help="What to write.")] = Target.onnx,
     runtime: Annotated[
         Runtime | None,
-        typer.Option("--runtime", help="What the ONNX file is tuned for.", show_default=DEFAULT),
+        typer.Option("--backend", "--runtime", help="What the ONNX file is tuned for.", show_default=DEFAULT),
     ] = None,
     opset: Annotated[
         int | None,
@@ -99,7 +99,7 @@ def _export(
 
     if to is Target.encodings:
         _refuse(
-            {"--runtime": runtime, "--opset": opset, "--check": check, "--reduce-range": reduce_range or None}
+            {"--backend": runtime, "--opset": opset, "--check": check, "--reduce-range": reduce_range or None}
         )
     check_output(output, force)
     encoder = console.load(model)

@@ -17,6 +17,16 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class Head(StrEnum):
+    """What a model ends with."""
+
+    encoder = "encoder"
+    sequence_classification = "sequence-classification"
+    token_classification = "token-classification"
+    question_answering = "question-answering"
+    masked_lm = "masked-lm"
+
+
 SeedOption = Annotated[
     int,
     typer.Option("--seed", min=0, help="Seed of everything that is random."),
@@ -24,6 +34,14 @@ SeedOption = Annotated[
 DeviceOption = Annotated[
     Device,
     typer.Option("--device", help="Where models run; auto takes a GPU if there is one."),
+]
+HeadOption = Annotated[
+    Head | None,
+    typer.Option(
+        "--head",
+        help="Load a float model with this head; a model that Octavo saved keeps its own.",
+        show_default="the checkpoint's",
+    ),
 ]
 ModelArgument = Annotated[
     str,

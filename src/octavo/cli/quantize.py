@@ -10,7 +10,15 @@ import typer
 import octavo
 from octavo.cli.command import command
 from octavo.cli.console import Console
-from octavo.cli.options import TEXT_FILE, Device, DeviceOption, ForceOption, ModelArgument, SeedOption
+from octavo.cli.options import (
+    TEXT_FILE,
+    Device,
+    DeviceOption,
+    ForceOption,
+    HeadOption,
+    ModelArgument,
+    SeedOption,
+)
 from octavo.cli.summary import summary_table
 from octavo.spec import Recipe
 from octavo.spec.presets import recipe as find_recipe
@@ -101,9 +109,10 @@ def _quantize(
     force: ForceOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
+    head: HeadOption = None,
 ) -> None:
-    chosen, texts = _read(recipe, calibration, limit, output, force)
-    encoder = console.load(model, device=device, seed=seed)
+    chosen, texts = _read(console, recipe, calibration, limit, output, force)
+    encoder = console.load(model, head=head, device=device, seed=seed)
     with console.progress(f"Quantizing by {chosen.name}") as progress:
         quantized = octavo.quantize(
             encoder,
@@ -120,15 +129,19 @@ def _quantize(
 
 
 def _read(
-    recipe: str, calibration: Path | None, limit: int | None, output: Path, force: bool
+    console: Console,
+    recipe: str,
+    calibration: Path | None,
+    limit: int | None,
+    output: Path,
+    force: bool,
 ) -> tuple[Recipe, list[Text] | None]:
     """Read the inputs and refuse what can be refused before the seconds that loading a model takes."""
     from octavo.files import check_output
     from octavo.graph.saved.write import MANIFEST
-    from octavo.tasks import read_texts
 
     check_output(output, force, marker=MANIFEST)
-    return find_recipe(recipe), None if calibration is None else read_texts(calibration)[:limit]
+    return find_recipe(recipe), None if calibration is None else console.read_texts(calibration, limit)
 
 
 def _report(console: Console, model: QuantizedEncoder, folder: Path) -> None:

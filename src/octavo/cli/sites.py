@@ -12,7 +12,7 @@ from rich.table import Table
 
 from octavo.cli.command import command
 from octavo.cli.console import Console
-from octavo.cli.options import ModelArgument
+from octavo.cli.options import HeadOption, ModelArgument
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder, Site
@@ -53,8 +53,9 @@ def _sites(
         ),
     ] = Placement.full,
     weights: Annotated[bool, typer.Option("--weights", help="Add a table of the weights.")] = False,
+    head: HeadOption = None,
 ) -> None:
-    encoder = console.load(model)
+    encoder = console.load(model, head=head)
     activation_sites, weight_sites = _in_placement(encoder, placement), encoder.weight_sites
     quantized = _quantized(encoder)
     console.show(_table(f"Activations ({placement})", activation_sites, quantized))

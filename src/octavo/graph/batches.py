@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -100,3 +100,16 @@ def without_padding(batch: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
             else tensor[rows]
             for name, tensor in batch.items()
         }
+
+
+def of_equal_length(batches: Iterable[Mapping[str, Tensor]], rows: int = 64) -> list[dict[str, Tensor]]:
+    """Return the same texts without padding in as few batches as can be, each of one length."""
+    groups: dict[tuple[int, tuple[str, ...]], list[dict[str, Tensor]]] = {}
+    for batch in batches:
+        for part in without_padding(batch):
+            groups.setdefault((part["input_ids"].shape[1], tuple(sorted(part))), []).append(part)
+    made: list[dict[str, Tensor]] = []
+    for (_, names), parts in sorted(groups.items()):
+        cut = {name: torch.cat([part[name] for part in parts]).split(rows) for name in names}
+        made += [dict(zip(names, chunk, strict=True)) for chunk in zip(*cut.values(), strict=True)]
+    return made

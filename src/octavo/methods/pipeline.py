@@ -128,8 +128,11 @@ def _shares_calibration(recipe: Recipe) -> bool:
 
 
 def _weights_key(model: QuantizedEncoder) -> object:
-    specs = {name: q.spec for name, q in model.quantizers.items() if q.site.kind == "weight"}
-    return model.recipe.placement, tuple(specs.items())
+    """Return what must be equal for models to share forward passes: weights, and whether order matters."""
+    specs = {name: q.spec for name, q in model.quantizers.items()}
+    weights = {name: s for name, s in specs.items() if model.quantizers[name].site.kind == "weight"}
+    ordered = any(s.estimator.reads_order and not s.dynamic for n, s in specs.items() if n not in weights)
+    return model.recipe.placement, ordered, tuple(weights.items())
 
 
 def _warn_of_training(recipe: Recipe) -> None:

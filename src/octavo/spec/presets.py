@@ -1,4 +1,4 @@
-"""The presets: one recipe for each post-training row of the paper's tables."""
+"""The presets: one recipe for each row of the paper's tables, and ours."""
 
 from __future__ import annotations
 

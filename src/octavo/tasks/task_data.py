@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from octavo.graph import Encoder, Text
+from octavo.graph import Encoder, QuantizedEncoder, Text
 from octavo.methods.training.labelled import Labelled, tokenize_labelled
 from octavo.progress import Progress, silent
 from octavo.tasks.evaluation import read_examples
@@ -90,12 +90,15 @@ def predict(
     model: Encoder, data: Labelled, batch_size: int = 128, progress: Progress = silent
 ) -> NDArray[np.float64]:
     """Return the logits (n, outputs) of all examples in their order."""
+    if isinstance(model, QuantizedEncoder) and model.depends_on_batch:
+        batch_size = 1
     order = torch.argsort(data.lengths, stable=True)
     moved = order.to(data.labels.device)
     parts = []
     with torch.no_grad():
         for start in range(0, len(order), batch_size):
-            width = data.width(order[start : start + batch_size])
+            rows = order[start : start + batch_size]
+            width = data.width(rows) if batch_size > 1 else int(data.lengths[rows])
             inputs, _ = data.batch(moved[start : start + batch_size], width)
             parts.append(model.graph(*inputs)[0])
             progress(min(start + batch_size, len(order)), len(order))

@@ -59,7 +59,10 @@ def test_a_saved_model_returns_what_it_returned(
     name: str, folders: Path, expected: dict[str, Tensor], tolerance: float
 ) -> None:
     model = octavo.load(str(folders / name), device="cpu")
-    outputs = model({key: expected[key] for key in INPUTS})
+    # the graph itself: a call runs texts one by one where ranges are dynamic, which that tree did not
+    with torch.no_grad():
+        results = model.graph(*model.arguments({key: expected[key] for key in INPUTS}))
+    outputs = dict(zip(model.output_names, results, strict=True))
     stored = {key.partition(":")[2]: value for key, value in expected.items() if key.startswith(f"{name}:")}
     assert outputs.keys() == stored.keys()
     for key, output in outputs.items():

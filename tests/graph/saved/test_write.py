@@ -269,7 +269,7 @@ def test_a_failure_leaves_everything_as_it_was(
         (lambda m: m.pop("recipe"), "do not fit together .*recipe.* is missing"),
         (lambda m: m["recipe"].update(bitz=3), "do not fit together .*bitz"),
         (lambda m: m.update(head="poetry"), "names the head 'poetry', unknown to this Octavo"),
-        (lambda m: m.update(passes=["melt"]), r"passes\\[0\\]: unknown name 'melt'.*update Octavo"),
+        (lambda m: m.update(passes=["melt"]), r"passes\[0\]: unknown name 'melt'.*update Octavo"),
         (
             lambda m: m.update(octavo=1, transforms=["melt"]),
             "names the transform 'melt', unknown to this Octavo",

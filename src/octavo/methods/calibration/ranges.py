@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from octavo.errors import CalibrationError
-from octavo.graph import QuantizedEncoder, State
-from octavo.graph.batches import without_padding
+from octavo.graph import QuantizedEncoder, Quantizer, State
+from octavo.graph.batches import of_equal_length, without_padding
 from octavo.graph.quantizers.watch import channel_extremes
 from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
 from octavo.methods.calibration.permutation import permute_groups, permutes
@@ -22,14 +24,23 @@ def calibrate(model: QuantizedEncoder, batches: Batches, progress: Progress = si
     permute_groups(model, batches)
     observing = [q for q in model.quantizers.values() if q.state is State.OBSERVE]
     with channel_extremes({name: q for name, q in model.quantizers.items() if may_clip(q)}) as extremes:
-        for done, batch in enumerate(batches, start=1):
-            for piece in without_padding(batch):
-                model(piece)
-            for quantizer in observing:
-                quantizer.commit()
-            progress(done, len(batches))
+        observe(model, observing, batches, progress)
     finish(model)
     warn_of_clipping(model, extremes)
+
+
+def observe(
+    model: QuantizedEncoder, observing: Sequence[Quantizer], batches: Batches, progress: Progress
+) -> None:
+    """Run all batches; texts of one length together where no range depends on their order or batches."""
+    ordered = any(q.spec.estimator.reads_order for q in observing if not q.spec.dynamic)
+    batches = batches if ordered else of_equal_length(batches)
+    for done, batch in enumerate(batches, start=1):
+        for part in without_padding(batch):
+            model(part)
+        for quantizer in observing:
+            quantizer.commit()
+        progress(done, len(batches))
 
 
 def needs_calibration(model: QuantizedEncoder) -> bool:

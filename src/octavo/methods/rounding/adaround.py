@@ -18,11 +18,12 @@ from torch import Tensor, fx
 
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
 from octavo.graph import QuantizedEncoder, Site
+from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.sites.flow import operation
 from octavo.ledger import Ledger, fingerprint
 from octavo.methods.context import Batches, Context
-from octavo.methods.rounding.moments import Moments, input_moments, of_equal_length
+from octavo.methods.rounding.moments import Moments, input_moments
 from octavo.methods.rounding.tables import find_lookups, round_table
 from octavo.numerics import dequantize
 from octavo.numerics.adaround import Rounded, Schedule, adaround
@@ -113,6 +114,7 @@ def _round(
             beta=settings.beta,
         ),
         progress,
+        flips=settings.flips,
     )
     return replace(rounded, integers=rounded.integers + zero_point)
 
@@ -166,8 +168,11 @@ def _readers(graph: fx.GraphModule, site: Site) -> list[fx.Node]:
 def _about(model: QuantizedEncoder, batches: Batches, settings: AdaRound) -> dict[str, Any]:
     """Return what the rounded weights depend on."""
     recipe = replace(model.recipe, passes=tuple(p for p in model.recipe.passes if p.stage < Stage.WEIGHTS))
+    options = asdict(settings)
+    if settings.flips:  # said only where it is not so: folders from before it was an option go on
+        del options["flips"]
     return {
-        **asdict(settings),
+        **options,
         "recipe": recipe_to_dict(recipe),
         "data": fingerprint(*batches),
         "weights": fingerprint(*(model.parameter(site) for site in model.weight_sites)),

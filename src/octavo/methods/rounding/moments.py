@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, fx
 
 from octavo.graph import Encoder
-from octavo.graph.batches import without_padding
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +67,3 @@ def part_of(graph: fx.GraphModule, nodes: Sequence[str]) -> fx.GraphModule:
             copies[node.name] = part.node_copy(node, lambda n: copies[n.name])
     part.output(tuple(copies[name] for name in nodes))
     return fx.GraphModule(graph, part)
-
-
-def of_equal_length(batches: Iterable[Mapping[str, Tensor]], rows: int = 64) -> list[dict[str, Tensor]]:
-    """The same texts without padding in as few batches as can be: one by one, as in calibration, is slow."""
-    groups: dict[tuple[int, tuple[str, ...]], list[dict[str, Tensor]]] = {}
-    for batch in batches:
-        for piece in without_padding(batch):
-            groups.setdefault((piece["input_ids"].shape[1], tuple(sorted(piece))), []).append(piece)
-    made: list[dict[str, Tensor]] = []
-    for (_, names), pieces in sorted(groups.items()):
-        cut = {name: torch.cat([piece[name] for piece in pieces]).split(rows) for name in names}
-        made += [dict(zip(names, parts, strict=True)) for parts in zip(*cut.values(), strict=True)]
-    return made
