@@ -30,7 +30,6 @@ SLICE = ("bert", "albert", "modernbert")
 REFUSED = {"tapas": r"aten\.scatter_reduce\.two \(in embeddings", "xmod": "indexing by truth values"}
 EVERY = tuple(family for family in (*families.EVERY, *families.FURTHER) if family not in REFUSED)
 # folding takes the rows of a product over heads for those of a weight
-BROKEN = {("yoso", "int8"): "the recipe int8 cannot fold YOSO"}
 
 WIDE = octavo.Recipe(
     name="w8a8 with 16 bits",

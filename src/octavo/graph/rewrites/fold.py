@@ -60,7 +60,8 @@ def foldable(model: QuantizedEncoder, sites: Iterable[str]) -> dict[str, list[st
     token embeddings, may read something else elsewhere.
     """
     reads = {site: weights_read(model, site) for site in sites}
-    reads = {site: weights for site, weights in reads.items() if weights}
+    # a tensor cut into heads is narrower than the columns it meets
+    reads = {s: weights for s, weights in reads.items() if weights and _fits(model, s, weights)}
     while True:
         inputs = {reader: site for site in reads for reader in _readers(_call_of(model, site))}
         apart = {
@@ -70,6 +71,11 @@ def foldable(model: QuantizedEncoder, sites: Iterable[str]) -> dict[str, list[st
         if len(kept) == len(reads):
             return kept
         reads = kept
+
+
+def _fits(model: QuantizedEncoder, site: str, weights: Iterable[str]) -> bool:
+    width = model.quantizers[site].site.width
+    return all(model.graph.get_parameter(path).shape[-1] == width for path in weights)
 
 
 def _read_within(model: QuantizedEncoder, path: str, inputs: Mapping[fx.Node, str]) -> bool:
