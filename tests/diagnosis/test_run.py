@@ -81,6 +81,7 @@ def test_a_second_run_measures_nothing_again(
 
     assert diagnosed.report is not None
     monkeypatch.setattr("octavo.diagnosis.chapter.Study.measure", never)
+    monkeypatch.setattr("octavo.diagnosis.chapter.Study.fidelity", never)
     monkeypatch.setattr("octavo.diagnosis.chapter.Study.quantize", never)
     monkeypatch.setattr("octavo.diagnosis.run.watch_texts", never)
     # a copy: other tests look at the report of the first run
