@@ -11,10 +11,10 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format clean
+.PHONY: help setup demo test check conformance zoo format clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
 
 setup: $(STAMP)  ## create .venv with Octavo and everything that development needs
 
@@ -28,6 +28,13 @@ check: $(STAMP)  ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+conformance: $(STAMP)  ## try every encoder family and write docs/conformance.md: a quarter of an hour
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.conformance.matrix -o docs/conformance.md $(ARGS)
+
+zoo: $(STAMP)  ## run the tests with real models, which lie in the folder that OCTAVO_ZOO names
+	@test -n "$(OCTAVO_ZOO)" || { echo "name the folder with the models: make zoo OCTAVO_ZOO=FOLDER" >&2; exit 1; }
+	OCTAVO_ZOO="$(OCTAVO_ZOO)" $(BIN)/python -m pytest -n 1 -m zoo -o junit_family=xunit1 --junit-xml=build/zoo.xml tests/zoo $(ARGS)
 
 format: $(STAMP)  ## format the code and apply the safe fixes of the linter
 	$(BIN)/ruff check --fix-only --quiet .

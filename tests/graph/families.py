@@ -125,6 +125,7 @@ REQUIRED = (
 )
 EVERY = tuple(_FAMILIES)
 FURTHER = tuple(_FURTHER)
+OTHERS = tuple(_OTHERS)
 # Their graphs equal those of BERT, RoBERTa, ALBERT or RoBERTa-PreLayerNorm.
 TWINS = ("camembert", "ernie", "rembert", "xlm-roberta-xl", "megatron-bert")
 # All tests of theirs are slow; the default run has those of others, and a slice of the conformance matrix.

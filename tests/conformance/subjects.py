@@ -1,0 +1,106 @@
+"""What is tried: tiny models with weights of ordinary size, texts of every length, recipes and presets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+import octavo
+from octavo.graph import Head
+from octavo.spec import AllMinMax, Override, Pass, PerGroup
+from octavo.spec.presets import PRESETS
+from tests.graph import families
+
+Batch = dict[str, Tensor]
+
+LENGTHS = (3, 64, 65, 130)
+LONGEST = 160
+NAME = "a tiny model"
+"""The same for every family, so that equal refusals read alike."""
+
+# A window narrower than the longest text and wider than the shortest, where a family has one.
+_CHANGES: dict[str, dict[str, Any]] = {"modernbert": {"local_attention": 40}}
+
+HEADS: dict[Head, str] = {
+    "sequence-classification": "AutoModelForSequenceClassification",
+    "token-classification": "AutoModelForTokenClassification",
+    "question-answering": "AutoModelForQuestionAnswering",
+    "masked-lm": "AutoModelForMaskedLM",
+}
+"""Every head, and the class by which transformers finds a family's."""
+
+
+def batches(family: str) -> dict[str, Batch]:
+    """Return three texts of each length, with the family's own token where they are padded.
+
+    Ranges come from them too, so that nothing is clipped that 16 bits should keep.
+    """
+    padding = getattr(families.config(family), "pad_token_id", None) or 0
+    found = {}
+    for length in LENGTHS:
+        for padded in (False, True):
+            batch = families.batch((3, length), padded)
+            batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, padding)
+            found[f"{length} tokens{', padded' if padded else ''}"] = batch
+    return found
+
+
+def heads_of(family: str) -> list[Head]:
+    """Return the heads that transformers has for a family."""
+    config = type(families.config(family))
+    return [head for head, name in HEADS.items() if config in getattr(transformers, name)._model_mapping]
+
+
+def network(family: str, head: Head = "encoder") -> nn.Module:
+    """Return an untrained network whose matrices keep the size of what they multiply, as trained ones do.
+
+    Hugging Face's initial weights are so small that a wrong mask or a lost factor hardly shows.
+    """
+    made = families.network(family, head, length=LONGEST, **_CHANGES.get(family, {}))
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() > 1 and parameter.requires_grad:  # tables of sinusoids are no weights
+                ordinary = parameter[0].numel() ** -0.5
+                parameter.mul_(ordinary / parameter.std().clamp(min=1e-6))
+    return made
+
+
+# -- recipes -------------------------------------------------------------------------------------------------
+
+_WEIGHTS = octavo.TensorSpec(bits=16, symmetric=True)
+_ACTIVATIONS = octavo.TensorSpec(bits=16, estimator=AllMinMax())
+_WIDE = octavo.Recipe(name="16 bits", weights=_WEIGHTS, activations=_ACTIVATIONS)
+_GROUPS = Override(roles=("ffn_input", "ffn_output", "ffn_residual"), granularity=PerGroup(groups=2))
+_INT8 = octavo.recipe("int8")
+
+AT_16_BITS: dict[str, octavo.Recipe] = {
+    "no pass": _WIDE,
+    "fold": replace(_INT8, weights=replace(_INT8.weights, bits=16), activations=_ACTIVATIONS),
+    "split-groups": replace(_WIDE, overrides=(_GROUPS,), passes=(octavo.SplitGroups(),)),
+    "adaround": replace(_WIDE, passes=(octavo.AdaRound(iterations=3),)),
+}
+"""Recipes that lose nothing: what is left is what a pass does wrong."""
+
+
+def _quick(done: Pass) -> Pass:
+    return replace(done, iterations=5) if isinstance(done, octavo.AdaRound) else done
+
+
+def _distinct() -> dict[str, octavo.Recipe]:
+    """Return every preset once: those for training differ from others in their name only."""
+    found: dict[octavo.Recipe, tuple[str, octavo.Recipe]] = {}
+    for name, preset in PRESETS.items():
+        quick = replace(preset, passes=tuple(map(_quick, preset.passes)))
+        found.setdefault(replace(quick, name="any", description=""), (name, quick))
+    return dict(found.values())
+
+
+RECIPES = _distinct()
+"""Every preset that differs from the others, with a few steps of rounding where it learns that."""
+
+NEED_A_HEAD = {"w8a8-mp-output"}
+"""Presets that name the pooler and the logits of a classifier."""
