@@ -30,7 +30,7 @@ from octavo.fidelity.measures import EMBEDDING
 from octavo.graph import Text
 from octavo.runtime.artifacts import Artifact
 from octavo.runtime.parity import simulation_and_file, site_parity
-from octavo.runtime.quality import named_outputs, tokenizing_encoder
+from octavo.runtime.quality import find_reader, named_outputs
 from octavo.tasks.demo import split_demo_texts
 from octavo.tasks.evaluation import read_examples
 from octavo.tasks.glue import glue_task
@@ -44,7 +44,7 @@ CALIBRATION_TEXTS = 64
 
 def text_vectors(artifacts: Sequence[Artifact], texts: Sequence[Text]) -> list[NDArray[Any]]:
     """What each artifact makes of texts, (texts, width): their embeddings, or their logits."""
-    encoder = tokenizing_encoder(artifacts)
+    encoder = find_reader(artifacts)
     vectors: list[list[NDArray[Any]]] = [[] for _ in artifacts]
     for _, batch in encoder.batches(list(texts)):
         feed = {name: tensor.numpy() for name, tensor in batch.items()}

@@ -245,9 +245,8 @@ def saved_digests(folder: Path) -> Digests:
 
     with safe_open(folder / "model.safetensors", framework="pt") as opened:
         tensors = {key: tensor_digest(opened.get_tensor(key)) for key in opened.keys()}
-    others = [
-        path for path in sorted(folder.iterdir()) if path.name not in ("octavo.json", "model.safetensors")
-    ]
+    kept = ("octavo.json", "model.safetensors")
+    others = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in kept]
     return {"tensors": tensors, "files": {path.name: digest(path.read_bytes()) for path in others}}
 
 

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from octavo.cli.app import app
 from octavo.fidelity import read_measure
+from octavo.graph import Encoder, attach
+from octavo.graph.quantizers.ranges import ESTIMATORS
+from octavo.methods.passes import PASSES
+from octavo.runtime.backends import BACKENDS
+from octavo.spec import Budget, Estimator, Granularity, Pass, dump_recipe, parse_recipe
+from octavo.spec.presets import PRESETS
+from octavo.tasks import glue
+from tests.graph import families
+from tests.test_layering import RANK
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,13 +55,33 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+TABLES: list[dict[Any, Any]] = [
+    ESTIMATORS,
+    PASSES,
+    BACKENDS,
+    glue._TABLE,
+    *(family._variants for family in (Granularity, Estimator, Pass, Budget)),
+]
+
+
+@pytest.fixture
+def tables() -> Iterator[None]:
+    """Everything that can be registered, put back as it was: `extend.md` registers what it adds."""
+    before = [dict(table) for table in TABLES]
+    yield
+    for table, entries in zip(TABLES, before, strict=True):
+        table.clear()
+        table.update(entries)
+
+
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
 )
-def test_python_snippets_run(page: Path, reader: Path) -> None:
+def test_python_snippets_run(page: Path, reader: Path, tables: None) -> None:
     namespace: dict[str, object] = {}
     for number, block in enumerate(blocks(page, "python")):
-        exec(compile(block, f"{page.name}[{number}]", "exec"), namespace)
+        # without this file's own `from __future__`, which a reader's file may lack
+        exec(compile(block, f"{page.name}[{number}]", "exec", dont_inherit=True), namespace)
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if commands(p)], ids=lambda p: str(p.relative_to(ROOT)))
@@ -56,6 +89,74 @@ def test_commands_run(page: Path, reader: Path) -> None:
     for arguments in commands(page):
         result = CliRunner().invoke(app, arguments)
         assert result.exit_code == 0, f"octavo {shlex.join(arguments)}\n{result.output}"
+
+
+RECIPES = [
+    pytest.param(block, id=f"{page.relative_to(ROOT)}[{number}]")
+    for page in PAGES
+    for number, block in enumerate(blocks(page, "yaml"))
+]
+
+
+def completed(block: str) -> str:
+    """Return a block of YAML as a whole recipe: many show only what matters, such as some overrides."""
+    needed = {"octavo": "2", "name": "shown", "weights": "{symmetric: true}", "activations": "{}"}
+    missing = [key for key in needed if not re.search(rf"^{key}:", block, flags=re.MULTILINE)]
+    return "".join(f"{key}: {needed[key]}\n" for key in missing) + block
+
+
+@pytest.fixture(scope="module")
+def bert() -> Encoder:
+    return families.captured("bert")[1]
+
+
+@pytest.mark.parametrize("block", RECIPES)
+def test_recipes_in_the_docs_are_read_and_fit_a_model(block: str, bert: Encoder) -> None:
+    recipe = parse_recipe(completed(block))
+    # the model of the tests is narrow: fewer groups than its width stand for any number of them
+    attach(bert, parse_recipe(re.sub(r"groups: \d+", "groups: 2", completed(block))))
+    if recipe.name in PRESETS:
+        assert block == dump_recipe(PRESETS[recipe.name])
+
+
+def api_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("octavo_docs_api", ROOT / "docs" / "api.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_api_page_is_what_the_docstrings_say() -> None:
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    assert page == api_script().api_page(), "run python docs/api.py"
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = api_script().api_page()
+    missing = [name for name in api_script().public_names() if f"### `octavo.{name}`" not in page]
+    assert not missing, f"docs/api.py: add {missing} to a group"
+
+
+FOLDERS = sorted(path.parent for path in (ROOT / "src" / "octavo").rglob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md"])
+def test_pages_draw_the_layers_as_the_test_of_layers_has_them(page: str) -> None:
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    drawn = re.search(r"`(errors ← .*?)`", text)
+    assert drawn is not None
+    layers = [re.findall(r"\w+", part) for part in drawn[1].split("←")]
+    ranks = [{RANK[name] for name in names} for names in layers]
+    assert all(len(each) == 1 for each in ranks) and ranks == sorted(ranks, key=min), drawn[1]
+    packages = {folder.name for folder in FOLDERS if folder.parent.name == "octavo"}
+    assert packages <= {name for names in layers for name in names}
+
+
+def test_the_map_names_every_folder() -> None:
+    page = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    missing = [str(folder.relative_to(ROOT)) for folder in FOLDERS if f"{folder.name}/" not in page]
+    assert not missing, f"docs/design.md does not say what is in {', '.join(missing)}"
 
 
 def test_links_between_pages_lead_somewhere() -> None:

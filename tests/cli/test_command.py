@@ -28,9 +28,11 @@ OPTIONS = {
     "--device --head",
     "compare": "--recipes --calibration --texts --task --data --seeds --limit --batch-size --output --device "
     "--head",
-    "evaluate": "--against --texts --task --data --split --max-length --batch-size --device --head",
-    "export": "--output --to --runtime --opset --check --force",
-    "bench": "--runtime --batches --lengths --texts --threads --seconds --memory --output --force",
+    "evaluate": "--against --texts --task --data --split --max-length --batch-size --device --head "
+    "--tokenizer",
+    "export": "--output --to --backend --opset --check --reduce-range --force",
+    "bench": "--backend --batches --lengths --texts --tokenizer --threads --seconds --memory --output "
+    "--force",
     "finetune": "--task --output --data --learning-rate --batch-size --epochs --max-length --seeds "
     "--mixed-precision --compile --log --force --seed --device",
     "qat": "--recipe --task --output --data --learning-rate --batch-size --epochs --max-length "

@@ -91,3 +91,32 @@ def test_a_task_for_which_the_model_has_no_head(run: Run, tiny: Path, rte: Path)
     result = run("evaluate", tiny, "--task", "glue/rte", "--data", rte)
     assert result.exit_code == 2
     assert "needs a sequence-classification head" in result.stderr
+
+
+# -- exported files ------------------------------------------------------------------------------------------
+
+
+def test_an_exported_file_is_evaluated_with_the_tokenizer_of_the_reference(
+    run: Run, tiny: Path, texts: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "files" / "model.onnx"
+    assert run("export", tiny, "-o", file, "--no-check").exit_code == 0
+    document = json.loads(run("evaluate", file, "--against", tiny, "--texts", texts, "--json").stdout)
+    assert document["model"] == "model.onnx"
+    assert document["fidelity"]["cosine"]["worst"] == pytest.approx(1, abs=1e-5)
+
+
+def test_an_exported_classifier_is_scored(run: Run, classifier: Path, rte: Path, tmp_path: Path) -> None:
+    file = tmp_path / "files" / "model.onnx"
+    assert run("export", classifier, "-o", file, "--no-check").exit_code == 0
+    given = ("--task", "glue/rte", "--data", rte, "--json")
+    of_file = json.loads(run("evaluate", file, "--tokenizer", classifier, *given).stdout)
+    of_model = json.loads(run("evaluate", classifier, *given).stdout)
+    assert of_file["score"] == of_model["score"]
+
+
+def test_a_file_without_a_tokenizer_is_refused(run: Run, classifier: Path, rte: Path, tmp_path: Path) -> None:
+    file = tmp_path / "files" / "model.onnx"
+    run("export", classifier, "-o", file, "--no-check")
+    result = run("evaluate", file, "--task", "glue/rte", "--data", rte)
+    assert result.exit_code == 2 and "has no tokenizer beside it" in result.stderr

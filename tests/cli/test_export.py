@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from octavo.runtime.backends.backend import IntegerReport
+from octavo.runtime.backends.onnxruntime import OnnxRuntime
 from tests.cli.conftest import Run
 
 
@@ -38,3 +40,53 @@ def test_an_existing_file_needs_force(run: Run, saved: Path, tmp_path: Path) -> 
 def test_encodings_refuse_options_of_onnx(run: Run, tiny: Path, tmp_path: Path, option: tuple[str]) -> None:
     done = run("export", tiny, "--to", "encodings", "-o", tmp_path / "encodings.json", *option)
     assert done.exit_code == 2 and "--to encodings does not read" in done.stderr
+
+
+def test_a_refused_file_is_not_left_behind_and_the_message_says_what_to_do(
+    run: Run, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = IntegerReport(backend="onnxruntime", products=2, kernels=1, floats=("layers.0.ffn_output",))
+    monkeypatch.setattr(OnnxRuntime, "count_integer_kernels", lambda self, path: report)
+    done = run("export", saved, "-o", tmp_path / "model.onnx")
+    assert done.exit_code == 2 and "--no-check" in done.stderr
+    assert not (tmp_path / "model.onnx").exists()
+    assert run("export", saved, "-o", tmp_path / "model.onnx", "--no-check").exit_code == 0
+
+
+def test_the_sequence_of_the_readme_ends_in_a_file(run: Run, tiny: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    assert run("quantize", tiny, "--recipe", "w8a8-mp", "--calibration", texts, "-o", folder).exit_code == 0
+    done = run("export", folder, "-o", tmp_path / "out.onnx")
+    assert done.exit_code == 0 and (tmp_path / "out.onnx").is_file(), done.output
+
+
+def test_weights_of_7_bits_are_an_option(run: Run, saved: Path, tmp_path: Path) -> None:
+    done = run("export", saved, "-o", tmp_path / "model.onnx", "--reduce-range", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)["reduce_range"] is True
+
+
+def test_bench_reads_files_alone(run: Run, saved: Path, texts: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        file = tmp_path / name / "model.onnx"
+        assert run("export", saved, "-o", file, "--no-check").exit_code == 0
+    files = [tmp_path / "a" / "model.onnx", tmp_path / "b" / "model.onnx"]
+    options = [
+        "--batches",
+        "1",
+        "--lengths",
+        "4",
+        "--seconds",
+        "0",
+        "--no-memory",
+        "--threads",
+        "1",
+        "--json",
+    ]
+    done = run("bench", *files, *options, "--texts", texts, "--tokenizer", saved)
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.stdout)["rows"]
+    assert [row["name"] for row in rows] == ["a/model.onnx (onnxruntime)", "b/model.onnx (onnxruntime)"]
+    assert all(row["quality"] is not None for row in rows)
+    untold = run("bench", *files, *options)
+    assert untold.exit_code == 0 and "give --tokenizer MODEL" in untold.stderr
+    assert all(row["quality"] is None for row in json.loads(untold.stdout)["rows"])

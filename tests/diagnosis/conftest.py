@@ -62,6 +62,17 @@ def planted(tiny_bert_folder: Callable[..., Path]) -> Encoder:
 
 
 @pytest.fixture(scope="session")
+def broken(tiny_bert_folder: Callable[..., Path]) -> Encoder:
+    """One whose FFNs matter, with a hidden unit that is huge and never read: no preset isolates it."""
+    encoder = load(tiny_bert_folder())
+    with torch.no_grad():
+        for layer in ("encoder.layer.0", "encoder.layer.1"):
+            encoder.graph.get_parameter(f"{layer}.intermediate.dense.weight").mul_(20)[PLANTED] *= 500
+            encoder.graph.get_parameter(f"{layer}.output.dense.weight").mul_(10)[:, PLANTED] = 0
+    return encoder
+
+
+@pytest.fixture(scope="session")
 def diagnosed(planted: Encoder, texts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Diagnosis:
     """The planted model with every part of a diagnosis, and its report."""
     return diagnose(

@@ -49,9 +49,9 @@ def test_no_op_heads_are_driven_by_the_outlier_dimension(found: Diagnosis) -> No
     assert all(head.input_dimensions[0].outlier for head in driven)
 
 
-def test_groups_are_recommended_with_the_command(found: Diagnosis) -> None:
+def test_int8_is_recommended_and_groups_after_it_with_the_commands(found: Diagnosis) -> None:
     last = found.findings[-1]
-    assert last.title == "Use w8a8-peg6"
-    assert last.commands[0].startswith(
-        "octavo quantize demo:minilm --recipe w8a8-peg6 --calibration texts.txt"
-    )
+    assert last.title == "Use int8"
+    for command, recipe in zip(last.commands, ("int8", "w8a8-peg6"), strict=False):
+        assert command.startswith(f"octavo quantize demo:minilm --recipe {recipe} --calibration texts.txt")
+    assert found.breakage is None

@@ -4,13 +4,14 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import octavo
-from octavo.diagnosis import Diagnosis, Finding, diagnose
+from octavo.diagnosis import Diagnosis, Finding, chapters, diagnose
 from octavo.diagnosis.chapter import Chapter, Observers
 from octavo.diagnosis.chapters import CHAPTERS
 from octavo.diagnosis.markup import figure, section
@@ -80,6 +81,7 @@ def test_a_second_run_measures_nothing_again(
 
     assert diagnosed.report is not None
     monkeypatch.setattr("octavo.diagnosis.chapter.Study.measure", never)
+    monkeypatch.setattr("octavo.diagnosis.chapter.Study.fidelity", never)
     monkeypatch.setattr("octavo.diagnosis.chapter.Study.quantize", never)
     monkeypatch.setattr("octavo.diagnosis.run.watch_texts", never)
     # a copy: other tests look at the report of the first run
@@ -202,6 +204,18 @@ class LargestChapter(Chapter[Largest]):
 
     def section(self, figures: Mapping[str, Drawing]) -> str:
         return section("largest", "Largest value", "One number.", figure(figures["largest"], "A caption."))
+
+
+def test_every_chapter_of_a_module_is_in_the_table() -> None:
+    folder = Path(chapters.__path__[0])
+    modules = [import_module(f"octavo.diagnosis.chapters.{file.stem}") for file in folder.glob("[!_]*.py")]
+    defined = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Chapter) and value.__module__ == module.__name__
+    }
+    assert defined == set(CHAPTERS)
 
 
 def test_a_chapter_is_one_class_and_a_line_in_the_table(

@@ -177,7 +177,7 @@ def test_progress_counts_batches(bert: Encoder) -> None:
     quantize(
         bert,
         ALL,
-        [families.batch((1, 5), seed=s) for s in range(3)],
+        [families.batch((1, 5 + s), seed=s) for s in range(3)],
         progress=lambda *step: seen.append(step),
     )
     assert seen == [(1, 3), (2, 3), (3, 3)]

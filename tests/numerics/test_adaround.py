@@ -11,10 +11,15 @@ BOUNDS = (torch.tensor(-8), torch.tensor(7))
 
 
 def rounded(
-    weight: Tensor, x: Tensor, x_hat: Tensor, scale: Tensor, schedule: Schedule = SCHEDULE
+    weight: Tensor,
+    x: Tensor,
+    x_hat: Tensor,
+    scale: Tensor,
+    schedule: Schedule = SCHEDULE,
+    flips: bool = True,
 ) -> Rounded:
     moment, cross = x_hat.T @ x_hat / len(x), (x_hat - x).T @ x_hat / len(x)
-    return adaround(weight, scale, BOUNDS, moment, weight @ cross, schedule)
+    return adaround(weight, scale, BOUNDS, moment, weight @ cross, schedule, flips=flips)
 
 
 def output_error(integers: Tensor, weight: Tensor, x: Tensor, x_hat: Tensor, scale: Tensor) -> float:
@@ -38,6 +43,13 @@ def test_outputs_change_much_less_than_to_nearest() -> None:
     found = rounded(weight, x, x_hat, scale)
     nearest = output_error((weight / scale).round().clamp(-8, 7), weight, x, x_hat, scale)
     assert output_error(found.integers, weight, x, x_hat, scale) < 0.6 * nearest
+
+
+def test_flips_can_be_left_out_and_only_ever_help() -> None:
+    weight, x, x_hat = problem(16, 48)
+    scale = torch.tensor(0.4)
+    plain = rounded(weight, x, x_hat, scale, flips=False)
+    assert rounded(weight, x, x_hat, scale).loss < plain.loss <= plain.nearest_loss
 
 
 def test_one_input_shared_by_two_weights_rounds_them_apart() -> None:

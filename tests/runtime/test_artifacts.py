@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.errors import MissingExtraError, ModelError, SpecError
-from octavo.runtime.artifacts import open_artifacts, open_onnx
+from octavo.runtime.artifacts import name_apart, open_artifacts, open_onnx
 
 
 def test_both_backends_compute_the_same(tiny_file: Path) -> None:
@@ -46,3 +46,15 @@ def test_a_file_opens_in_the_backends_asked_for_that_read_it(tiny_file: Path) ->
     (named,) = open_artifacts(f"{tiny_file}@openvino", ("onnxruntime",))
     assert (named.backend, named.source) == ("openvino", str(tiny_file))
     assert named.name == "tiny.onnx (openvino)"
+
+
+def test_files_of_one_name_are_told_apart_by_their_paths(tiny_file: Path, tmp_path: Path) -> None:
+    given = [tmp_path / "a" / "x" / "model.onnx", tmp_path / "b" / "x" / "model.onnx", tmp_path / "one.onnx"]
+    for path in given:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tiny_file.read_bytes())
+    opened = [artifact for path in given for artifact in open_artifacts(str(path))]
+    names = [artifact.name for artifact in name_apart(opened)]
+    assert names == ["a/x/model.onnx (onnxruntime)", "b/x/model.onnx (onnxruntime)", "one.onnx (onnxruntime)"]
+    twice = name_apart([opened[2], opened[2]])
+    assert [artifact.name for artifact in twice] == ["one.onnx (onnxruntime)", "one.onnx (onnxruntime) #2"]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from octavo.errors import DataError, ModelError
 from octavo.runtime.benchmark import Benchmark, bench
 from octavo.runtime.plot import draw
+from octavo.runtime.quality import can_read_texts
 from tests.runtime.conftest import TEXTS
 
 SHAPES = ((1, 4), (2, 8))
@@ -73,3 +75,24 @@ def test_a_model_in_openvinos_own_format_takes_part(tiny_file: Path, tmp_path: P
     (row,) = bench([str(path)], shapes=((1, 4),), threads=1, seconds=0.0, memory=False).rows
     assert (row.kind, row.backend, row.name) == ("integer", "openvino", "model.xml (openvino)")
     assert row.megabytes is not None and row.megabytes > 0
+
+
+def test_files_alone_are_compared_with_a_tokenizer(tiny_file: Path, tiny_saved: Path, tmp_path: Path) -> None:
+    other = tmp_path / tiny_file.name
+    other.write_bytes(tiny_file.read_bytes())
+    options: Any = {"shapes": ((1, 4),), "texts": TEXTS, "threads": 1, "seconds": 0.0, "memory": False}
+    rows = bench([str(tiny_file), str(other)], tokenizer=tiny_saved, **options).rows
+    assert rows[0].name != rows[1].name
+    assert all(row.quality is not None and row.quality.cosine is not None for row in rows)
+    assert rows[1].quality is not None and rows[1].quality.cosine is not None
+    assert rows[1].quality.cosine.worst > 0.99999
+
+
+def test_a_missing_tokenizer_is_said_before_anything_is_timed(
+    tiny_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("octavo.runtime.benchmark._time_all", lambda *given: pytest.fail("timed first"))
+    with pytest.raises(ModelError, match=r"none of the artifacts has a tokenizer.*give --tokenizer DIR"):
+        bench([str(tiny_file)], shapes=((1, 4),), texts=TEXTS, threads=1, memory=False)
+    assert not can_read_texts([str(tiny_file), f"{tiny_file}@openvino"])
+    assert can_read_texts([str(tiny_file), "demo:minilm"])

@@ -8,13 +8,15 @@ import pytest
 import torch
 
 import octavo
-from octavo.errors import CalibrationError, MissingExtraError, OutputError, SpecError
+from octavo.errors import CalibrationError, MissingExtraError, ModelError, OutputError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, attach
 from octavo.runtime.artifacts import open_onnx
+from octavo.runtime.backends.backend import IntegerReport
 from octavo.runtime.backends.onnx_files import OnnxBackend
-from octavo.runtime.backends.onnxruntime import ONNXRUNTIME
+from octavo.runtime.backends.onnxruntime import ONNXRUNTIME, OnnxRuntime
 from octavo.runtime.backends.openvino import OPENVINO
-from octavo.runtime.exporting import export, export_onnx
+from octavo.runtime.exporting import check_exportable, export, export_onnx
+from tests.graph import families
 from tests.runtime.conftest import TEXTS
 
 EXPORTED = (
@@ -189,3 +191,44 @@ def test_the_old_name_writes_the_same_file(backend: str, tiny_int8: QuantizedEnc
     one = export(tiny_int8, tmp_path / "new.onnx", backend=backend)
     other = export_onnx(tiny_int8, tmp_path / "old.onnx", runtime=backend)
     assert one.read_bytes() == other.read_bytes()
+
+
+# -- checks before the file takes its place ----------------------------------------------------------------
+
+
+def test_a_file_that_would_run_in_float_is_refused_before_it_is_there(
+    tiny_int8: QuantizedEncoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = IntegerReport(backend="onnxruntime", products=2, kernels=1, floats=("layers.0.ffn_output",))
+    monkeypatch.setattr(OnnxRuntime, "count_integer_kernels", lambda self, path: report)
+    with pytest.raises(ModelError, match=r"ffn_output.*in float.*int8 .*--no-check .*check=False"):
+        export(tiny_int8, tmp_path / "model.onnx", check=True)
+    assert not list(tmp_path.iterdir())
+    assert export(tiny_int8, tmp_path / "model.onnx").is_file()
+
+
+@pytest.mark.parametrize("recipe", ["int8", "w8a8", "w8a8-mp"])
+def test_a_file_that_runs_in_integers_passes_the_check(
+    recipe: str, tiny_encoder: Encoder, tmp_path: Path
+) -> None:
+    model = octavo.quantize(tiny_encoder, octavo.recipe(recipe), calibration=list(TEXTS))
+    assert export(model, tmp_path / "model.onnx", check=True).is_file()
+
+
+# -- can it be exported at all? ------------------------------------------------------------------------------
+
+
+def test_a_model_that_exports_passes_quickly(tiny_encoder: Encoder, tiny_int8: QuantizedEncoder) -> None:
+    check_exportable(tiny_encoder)
+    check_exportable(tiny_int8)
+
+
+def test_a_missing_operation_is_named_with_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    from octavo.runtime.translate.operations import TABLE
+
+    encoder = families.captured("fnet", "encoder")[1]
+    check_exportable(encoder)
+    monkeypatch.delitem(TABLE, "fft_fftn")
+    where = r"aten\.fft_fftn\.default \(in encoder\.layer\.0\.fourier\.self, FNetBasicFourierTransform\)"
+    with pytest.raises(ModelError, match=f"tiny fnet cannot be exported: the operation {where}"):
+        check_exportable(encoder)

@@ -89,6 +89,7 @@ PASSES: dict[type[Pass], st.SearchStrategy[Pass]] = {
         weight=st.floats(1e-6, 10),
         warmup=st.floats(0, 1, exclude_max=True),
         beta=st.tuples(st.floats(5, 30), st.floats(2, 5)),
+        flips=st.booleans(),
     ),
     IntegerFunctions: st.builds(IntegerFunctions),
     SplitGroups: st.builds(SplitGroups),

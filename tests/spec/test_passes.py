@@ -56,6 +56,13 @@ def test_shorter_runs_stride_further_unless_told() -> None:
     assert AdaRound(iterations=1000, learning_rate=1e-3).step == 1e-3
 
 
+def test_flips_are_written_only_where_they_are_left_out() -> None:
+    assert "flips" not in dump_recipe(made(AdaRound()))
+    assert parse_recipe(dump_recipe(made(AdaRound(flips=False)))).passes == (AdaRound(flips=False),)
+    with pytest.raises(SpecError, match="flips must be true or false"):
+        AdaRound(flips=1)  # type: ignore[arg-type]
+
+
 def test_yaml_names_a_pass_and_gives_options() -> None:
     assert parse_recipe(f"{HEAD}  - adaround\n").passes == (AdaRound(),)
     read = parse_recipe(f"{HEAD}  - adaround: {{iterations: 50, beta: [10, 3]}}\n")

@@ -29,6 +29,7 @@ machine slows all of them alike; cosine and agreement are against the first.
 Examples:
 
 * `octavo bench demo:minilm minilm-int8.onnx`
+* `octavo bench minilm-int8.onnx minilm-ov.onnx@openvino --tokenizer minilm-int8`
 * `octavo bench demo:minilm minilm-int8.onnx minilm-ov.onnx@openvino --lengths 32,128 -o bench`
 """
 
@@ -43,7 +44,10 @@ def _bench(
     runtime: Annotated[
         list[Runtime] | None,
         typer.Option(
-            "--runtime", help="Where ONNX files run; may be given more than once.", show_default=DEFAULT
+            "--backend",
+            "--runtime",
+            help="Where ONNX files run; may be given more than once.",
+            show_default=DEFAULT,
         ),
     ] = None,
     batches: Annotated[str, typer.Option("--batches", metavar="N,N", help="Texts per batch.")] = "1,32",
@@ -55,6 +59,15 @@ def _bench(
             metavar="FILE",
             help=f"Texts to compare outputs on: {TEXT_FILE}.",
             show_default="the demo's texts",
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="MODEL",
+            help="Folder or model whose tokenizer cuts the texts.",
+            show_default="the first model's, or one beside a file",
         ),
     ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads to use.")] = 2,
@@ -72,16 +85,24 @@ def _bench(
 ) -> None:
     from octavo.files import check_output
     from octavo.runtime.benchmark import bench
+    from octavo.runtime.quality import can_read_texts
 
     shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
     if output is not None:
         check_output(output, force)
+    chosen = _read_texts(console, texts)
+    if texts is None and tokenizer is None and not can_read_texts(models):
+        console.warn(
+            "No tokenizer lies beside the files, so outputs are not compared; give --tokenizer MODEL."
+        )
+        chosen = []
     with console.progress("Measuring") as progress:
         measured = bench(
             models,
             backends=[str(each) for each in runtime or [DEFAULT]],
             shapes=shapes,
-            texts=_read_texts(texts),
+            texts=chosen,
+            tokenizer=tokenizer,
             threads=threads,
             seconds=seconds,
             memory=memory,
@@ -102,11 +123,10 @@ def _numbers(option: str, given: str) -> list[int]:
         raise DataError(f"{option} must be numbers with commas between them, got {given!r}") from error
 
 
-def _read_texts(file: Path | None) -> list[Any]:
-    from octavo.tasks import read_texts
+def _read_texts(console: Console, file: Path | None) -> list[Any]:
     from octavo.tasks.demo import split_demo_texts
 
-    return list(split_demo_texts()[1] if file is None else read_texts(file))
+    return list(split_demo_texts()[1] if file is None else console.read_texts(file))
 
 
 def _table(measured: Benchmark) -> Table:

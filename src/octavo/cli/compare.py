@@ -116,7 +116,7 @@ def _compare(
     if task is None and data is not None:
         raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
     chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
-    settings = _settings(calibration, texts, task, data, seeds, limit, batch_size)
+    settings = _settings(console, calibration, texts, task, data, seeds, limit, batch_size)
     encoder = console.load(model, head=head, device=device)
     from octavo.experiments.comparison import compare_recipes
 
@@ -129,6 +129,7 @@ def _compare(
 
 
 def _settings(
+    console: Console,
     calibration: Path,
     texts: Path | None,
     task: str | None,
@@ -138,12 +139,11 @@ def _settings(
     batch_size: int,
 ) -> ComparisonSettings:
     from octavo.experiments.comparison import ComparisonSettings
-    from octavo.tasks.texts import read_texts
 
-    calibrating = read_texts(calibration)
+    calibrating = console.read_texts(calibration)
     return ComparisonSettings(
         calibration=tuple(calibrating[:limit]),
-        texts=tuple(calibrating if texts is None else read_texts(texts)),
+        texts=tuple(calibrating if texts is None else console.read_texts(texts)),
         task=task,
         data=None if data is None else str(data),
         seeds=_seeds(seeds),

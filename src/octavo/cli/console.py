@@ -109,6 +109,10 @@ class Console:
             self._warned.add(message)
             self._line(f"Warning: {message}", "yellow")
 
+    def note(self, message: str) -> None:
+        """Print one dim line about the way to the results."""
+        self._line(message, "dim")
+
     def fail(self, message: str) -> None:
         """Print one red line."""
         self._line(f"Error: {message}", "bold red")
@@ -130,6 +134,14 @@ class Console:
             _seed_everything(seed)
             chosen: Any = None if head is None or is_saved(Path(model)) else head.value
             return octavo.load(model, head=chosen, device=device)
+
+    def read_texts(self, file: Path, limit: int | None = None) -> list[str | tuple[str, str]]:
+        """Read a file of texts and say what was understood."""
+        from octavo.tasks.texts import describe_texts, read_texts
+
+        texts = read_texts(file)[:limit]
+        self.note(f"{file}: {describe_texts(texts)}")
+        return texts
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +27,8 @@ from octavo.versions import versions
 
 if TYPE_CHECKING:
     from octavo.fidelity import Fidelity
+    from octavo.graph import Encoder
+    from octavo.runtime.file_model import FileModel
     from octavo.tasks import Evaluation
 
 _HELP = """Measure a model: how faithful it is to another one, or its score on a task.
@@ -42,6 +46,7 @@ Examples:
 
 * `octavo evaluate minilm-w8a8 --against demo:minilm --texts texts.txt`
 * `octavo evaluate demo:minilm --task similarity/stsb --data GLUE_DIR`
+* `octavo evaluate minilm-int8.onnx --against demo:minilm --texts texts.txt`
 * `octavo evaluate my-bert-rte --task glue/rte --data GLUE_DIR --json`
 """
 
@@ -87,13 +92,26 @@ def _evaluate(
     ] = 32,
     device: DeviceOption = Device.auto,
     head: HeadOption = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="MODEL",
+            help="The model or folder whose tokenizer an exported file takes.",
+            show_default="beside the file, or the model of --against",
+        ),
+    ] = None,
 ) -> None:
+    opening = partial(_open, console, head=head, device=device, tokenizer=tokenizer or against)
     _check(against, texts, task, {"--data": data, "--split": split, "--max-length": max_length})
     if task is not None:
-        result = _score(console, model, task, data, split, max_length, batch_size, device, head)
+        from octavo.tasks.scorer import check_task
+
+        check_task(task)  # before the seconds that loading a model takes
+        result = _score(console, opening(model), task, data, split, max_length, batch_size)
     else:
         assert against is not None and texts is not None  # _check saw to it
-        result = _compare(console, model, against, texts, batch_size, device, head)
+        result = _compare(console, opening, model, against, texts, batch_size)
     console.show(_fidelity_table(result, result.fidelity) if result.fidelity else _score_table(result))
     console.result({**result.to_dict(), "versions": versions()})
 
@@ -111,42 +129,51 @@ def _check(
         raise OctavoError("Give --against MODEL and --texts FILE for fidelity, or --task such as glue/rte.")
 
 
+def _open(
+    console: Console, model: str, *, head: Head | None, device: Device, tokenizer: str | None
+) -> Encoder | FileModel:
+    """Load a model, or open an exported file with the tokenizer beside it or the one named."""
+    from octavo.runtime.backends import BACKENDS
+
+    backend = next((b for b in BACKENDS.values() if Path(model).suffix in b.endings), None)
+    if backend is None:
+        return console.load(model, head=head, device=device)
+    from octavo.runtime.file_model import find_tokenizer_folder, open_model
+
+    beside = find_tokenizer_folder(Path(model))
+    return open_model(model, tokenizer if beside is None else beside, backend=backend.name)
+
+
 def _compare(
     console: Console,
+    opening: Callable[[str], Encoder | FileModel],
     model: str,
     against: str,
     texts: Path,
     batch_size: int,
-    device: Device,
-    head: Head | None,
 ) -> Evaluation:
-    from octavo.tasks import compare, read_texts
+    from octavo.tasks import compare
 
-    read = read_texts(texts)
-    first, second = (console.load(name, head=head, device=device) for name in (model, against))
+    read = console.read_texts(texts)
+    first, second = opening(model), opening(against)
     with console.progress("Comparing") as progress:
         return compare(first, second, read, batch_size=batch_size, progress=progress)
 
 
 def _score(
     console: Console,
-    model: str,
+    model: Encoder | FileModel,
     task: str,
     data: Path | None,
     split: str | None,
     max_length: int | None,
     batch_size: int,
-    device: Device,
-    head: Head | None,
 ) -> Evaluation:
     from octavo.tasks import score_task
-    from octavo.tasks.scorer import check_task
 
-    check_task(task)
-    encoder = console.load(model, head=head, device=device)
     with console.progress(task) as progress:
         return score_task(
-            encoder,
+            model,
             task,
             data=data,
             split=split,

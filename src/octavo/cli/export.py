@@ -17,12 +17,17 @@ from octavo.versions import versions
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder
+    from octavo.runtime.backends.backend import IntegerReport
 
 _HELP = """Export a model for deployment.
 
 `--to onnx` writes one ONNX file with QuantizeLinear and DequantizeLinear, weights stored once as integers,
-batch and length free. `--runtime` says what it is tuned for; either runtime loads either file. After writing,
-the file is opened in that runtime, and a quantized linear layer that would still run in float is an error.
+batch and length free. `--runtime` says what it is tuned for; either runtime loads either file. Before the
+file takes its place, it is opened in that runtime, and a quantized linear layer that would still run in float
+is an error; `--no-check` writes the file all the same.
+
+x86 processors without VNNI overflow where 8-bit weights meet 8-bit activations. `--reduce-range` rounds such
+weights again, to 7 bits: safe everywhere and less faithful, so measure the file.
 
 `--to encodings` writes every scale and offset as JSON, for toolchains that quantize a graph themselves.
 
@@ -63,7 +68,7 @@ def _export(
     to: Annotated[Target, typer.Option("--to", help="What to write.")] = Target.onnx,
     runtime: Annotated[
         Runtime | None,
-        typer.Option("--runtime", help="What the ONNX file is tuned for.", show_default=DEFAULT),
+        typer.Option("--backend", "--runtime", help="What the ONNX file is tuned for.", show_default=DEFAULT),
     ] = None,
     opset: Annotated[
         int | None,
@@ -82,19 +87,28 @@ def _export(
             show_default="check",
         ),
     ] = None,
+    reduce_range: Annotated[
+        bool | None,
+        typer.Option(
+            "--reduce-range", help="Round 8-bit weights to 7 bits, for x86 without VNNI.", show_default=False
+        ),
+    ] = None,
     force: ForceOption = False,
 ) -> None:
     from octavo.files import check_output
 
     if to is Target.encodings:
-        _refuse({"--runtime": runtime, "--opset": opset, "--check": check})
+        _refuse(
+            {"--backend": runtime, "--opset": opset, "--check": check, "--reduce-range": reduce_range or None}
+        )
     check_output(output, force)
     encoder = console.load(model)
     if to is Target.encodings:
         written = _write_encodings(encoder, output, force)
     else:
         chosen = str(runtime or DEFAULT)
-        written = _write_onnx(console, encoder, output, chosen, opset or _OPSET, check is not False, force)
+        options = {"opset": opset or _OPSET, "force": force, "reduce_range": bool(reduce_range)}
+        written = _write_onnx(console, encoder, output, chosen, check is not False, options)
     console.show(f"Wrote {output} ({written['megabytes']:.1f} MB).")
     console.result({"model": model, "output": str(output), **written, "versions": versions()})
 
@@ -117,25 +131,34 @@ def _write_encodings(encoder: Encoder, output: Path, force: bool) -> dict[str, A
 
 
 def _write_onnx(
-    console: Console, encoder: Encoder, output: Path, runtime: str, opset: int, check: bool, force: bool
+    console: Console, encoder: Encoder, output: Path, runtime: str, check: bool, options: dict[str, Any]
 ) -> dict[str, Any]:
     from octavo.runtime.exporting import export
-
-    with console.progress(f"Writing {output}"):
-        export(encoder, output, backend=runtime, opset=opset, force=force)
-    written = {"to": "onnx", "runtime": runtime, "opset": opset, "megabytes": output.stat().st_size / 1e6}
-    return written | {"integers": _count_integers(console, output, runtime) if check else None}
-
-
-def _count_integers(console: Console, output: Path, runtime: str) -> dict[str, Any] | None:
     from octavo.runtime.integers import check_integers
 
+    reports: list[IntegerReport] = []
+
+    def inspect(draft: Path) -> None:
+        reports.append(check_integers(draft, runtime))
+
+    if check:
+        check = _can_check(console, runtime)
+    with console.progress(f"Writing {output}"):
+        export(encoder, output, backend=runtime, inspect=inspect if check else None, **options)
+    for report in reports:
+        console.show(
+            f"{report.products} products read 8-bit integers; {runtime} has {report.kernels} integer kernels."
+        )
+    written = {"to": "onnx", "runtime": runtime, "megabytes": output.stat().st_size / 1e6}
+    integers = reports[0].to_dict() if reports else None
+    described = {name: value for name, value in options.items() if name != "force"}
+    return written | described | {"integers": integers}
+
+
+def _can_check(console: Console, runtime: str) -> bool:
     try:
-        report = check_integers(output, runtime)
+        BACKENDS[runtime].require()
     except MissingExtraError as error:
         console.warn(f"The file was not checked in a runtime: {error}")
-        return None
-    console.show(
-        f"{report.products} products read 8-bit integers; {runtime} has {report.kernels} integer kernels."
-    )
-    return report.to_dict()
+        return False
+    return True

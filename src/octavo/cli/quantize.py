@@ -111,7 +111,7 @@ def _quantize(
     device: DeviceOption = Device.auto,
     head: HeadOption = None,
 ) -> None:
-    chosen, texts = _read(recipe, calibration, limit, output, force)
+    chosen, texts = _read(console, recipe, calibration, limit, output, force)
     encoder = console.load(model, head=head, device=device, seed=seed)
     with console.progress(f"Quantizing by {chosen.name}") as progress:
         quantized = octavo.quantize(
@@ -129,15 +129,19 @@ def _quantize(
 
 
 def _read(
-    recipe: str, calibration: Path | None, limit: int | None, output: Path, force: bool
+    console: Console,
+    recipe: str,
+    calibration: Path | None,
+    limit: int | None,
+    output: Path,
+    force: bool,
 ) -> tuple[Recipe, list[Text] | None]:
     """Read the inputs and refuse what can be refused before the seconds that loading a model takes."""
     from octavo.files import check_output
     from octavo.graph.saved.write import MANIFEST
-    from octavo.tasks import read_texts
 
     check_output(output, force, marker=MANIFEST)
-    return find_recipe(recipe), None if calibration is None else read_texts(calibration)[:limit]
+    return find_recipe(recipe), None if calibration is None else console.read_texts(calibration, limit)
 
 
 def _report(console: Console, model: QuantizedEncoder, folder: Path) -> None:

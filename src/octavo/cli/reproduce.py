@@ -77,7 +77,7 @@ def _reproduce(
         typer.Option(
             "--settings",
             metavar="NAME|FILE",
-            help="Hyper-parameters: paper, minilm or a YAML file.",
+            help="Hyper-parameters: paper, paper-search, minilm or a YAML file.",
             show_default="by model",
         ),
     ] = None,

@@ -6,6 +6,8 @@ through the table.
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +18,7 @@ from octavo.diagnosis.records import pack, unpack
 from octavo.diagnosis.token_kinds import TokenKinds
 from octavo.diagnosis.watch import Observer, Watch
 from octavo.drawing import Drawing
+from octavo.errors import OctavoWarning
 from octavo.fidelity import Quality, Reference
 from octavo.graph import Encoder, QuantizedEncoder, Text
 from octavo.ledger import Ledger
@@ -51,6 +54,7 @@ class Study:
         chosen: the text that is shown token by token.
         ledger: what was finished in an earlier run.
         results: by the chapters' names; those earlier in the table can be relied on.
+        calibrated: the last recipe and its model, which `quantize` does not make again.
         other options: as in `diagnose`.
     """
 
@@ -70,6 +74,7 @@ class Study:
     seed: int = 0
     source: str = "texts.txt"
     results: dict[str, Any] = field(default_factory=dict)
+    calibrated: tuple[Recipe, QuantizedEncoder] | None = None
 
     @cached_property
     def watch(self) -> Watch:
@@ -100,12 +105,26 @@ class Study:
 
     def quantize(self, recipe: Recipe) -> QuantizedEncoder:
         """Quantize the model, calibrated on the measured texts."""
-        return quantize(self.encoder, recipe, self.measured, seed=self.seed, max_length=self.max_length)
+        if self.calibrated is None or self.calibrated[0] != recipe:
+            gc.collect()  # a graph refers to itself: without this, models that were tried pile up
+            with warnings.catch_warnings():
+                if recipe != self.recipe:
+                    # not what the user asked for; sites that cannot be folded show in what it keeps
+                    warnings.simplefilter("ignore", OctavoWarning)
+                model = quantize(
+                    self.encoder, recipe, self.measured, seed=self.seed, max_length=self.max_length
+                )
+            self.calibrated = recipe, model
+        return self.calibrated[1]
 
     def measure(self, model: Encoder) -> Quality:
         """Return a model's fidelity on the measured texts, and its score if there is a task."""
-        quality = self._reference.compare(model).quality()
+        quality = self.fidelity(model)
         return quality if self.score is None else replace(quality, score=self.score(model))
+
+    def fidelity(self, model: Encoder) -> Quality:
+        """Return a model's fidelity on the measured texts alone, which never takes long."""
+        return self._reference.compare(model).quality()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +182,10 @@ class Chapter(Generic[Result]):
         raise NotImplementedError
 
     # -- say -------------------------------------------------------------------------------------------------
+
+    def headline(self) -> list[Finding]:
+        """Return what a reader must know first, before the findings of all chapters."""
+        return []
 
     def findings(self) -> list[Finding]:
         """Return what the result means, in sentences that a reader can check and act on."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from octavo.diagnosis.chapter import Finding
 
 if TYPE_CHECKING:
+    from octavo.diagnosis.breakage import Breakage
     from octavo.diagnosis.chapters.attention import Attention, Head
     from octavo.diagnosis.chapters.dimensions import Dimensions, OutlierDimension, Recurrence
     from octavo.diagnosis.chapters.ranking import Ranking, SiteStatistics
@@ -78,6 +79,12 @@ class Diagnosis:
         """The remedies on the same texts."""
         remedies: Remedies = self.results["remedies"]
         return remedies.trials
+
+    @property
+    def breakage(self) -> Breakage | None:
+        """What each role costs the recipe at hand; None where that recipe is kept."""
+        remedies: Remedies = self.results["remedies"]
+        return remedies.breakage
 
     @property
     def sensitivity(self) -> Sensitivity | None:

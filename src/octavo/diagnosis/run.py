@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from octavo.diagnosis.chapter import Chapter, Observers, Score, Study
+from octavo.diagnosis.chapter import Chapter, Finding, Observers, Score, Study
 from octavo.diagnosis.chapters import CHAPTERS
 from octavo.diagnosis.chapters.attention import check_attention
 from octavo.diagnosis.chapters.sensitivity import TABLE_2_RECIPE, check_scopes
@@ -99,7 +99,7 @@ def diagnose(
         texts=len(texts),
         sequence=chosen.index + 1,
         results=study.results,
-        findings=tuple(finding for chapter in chapters for finding in chapter.findings()),
+        findings=_findings(chapters),
         document={key: part for chapter in chapters for key, part in chapter.to_dict().items()},
         provenance=settings
         | {
@@ -111,6 +111,11 @@ def diagnose(
     if folder is None:
         return diagnosis
     return replace(diagnosis, report=write_report(diagnosis, chapters, folder))
+
+
+def _findings(chapters: Sequence[Chapter[Any]]) -> tuple[Finding, ...]:
+    first = [finding for chapter in chapters for finding in chapter.headline()]
+    return (*first, *(finding for chapter in chapters for finding in chapter.findings()))
 
 
 # -- the loop over chapters ----------------------------------------------------------------------------------

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from octavo.errors import OctavoError, SpecError
 from octavo.experiments.cell import Cell, searched_fields
 from octavo.experiments.engine import Engine
+from octavo.experiments.paper import OTHER_RANGES, RANGES
+from octavo.experiments.ranges import Ranges, with_ranges
 from octavo.experiments.results import Results
 from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
@@ -34,9 +36,11 @@ def float_cells(task: str, settings: Settings, seeds: int = FLOAT_SEEDS) -> list
     ]
 
 
-def row_cells(row: TableRow, task: str, settings: Settings, layers: int) -> list[Cell]:
-    """Return the cells of a row on a task."""
-    here = row.on(task)
+def row_cells(
+    row: TableRow, task: str, settings: Settings, layers: int, best: Mapping[str, Ranges] = RANGES
+) -> list[Cell]:
+    """Return the cells of a row on a task; `best` are the best ranges by task."""
+    here = with_ranges(row.on(task), best.get(task, OTHER_RANGES))
     recipe = here.build_recipe(layers)
     if recipe is None:
         return float_cells(task, settings, here.seeds)
@@ -60,13 +64,19 @@ def row_cells(row: TableRow, task: str, settings: Settings, layers: int) -> list
     ]
 
 
-def grid_cells(tables: Sequence[Table], tasks: Sequence[str], settings: Settings, layers: int) -> list[Cell]:
+def grid_cells(
+    tables: Sequence[Table],
+    tasks: Sequence[str],
+    settings: Settings,
+    layers: int,
+    best: Mapping[str, Ranges] = RANGES,
+) -> list[Cell]:
     """Return every cell of some tables once, with the fine-tunings that they start from."""
     cells: dict[str, Cell] = {}
     for table in tables:
         for row in table.rows:
             for task in [task for task in table.tasks if task in tasks]:
-                for cell in [*float_cells(task, settings), *row_cells(row, task, settings, layers)]:
+                for cell in [*float_cells(task, settings), *row_cells(row, task, settings, layers, best)]:
                     if cells.setdefault(cell.path, cell) != cell:
                         raise SpecError(
                             f"two experiments would be kept in {cell.path} (row {row.name!r} of table "

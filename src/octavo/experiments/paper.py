@@ -1,13 +1,14 @@
-"""The paper's hyper-parameters for each task of GLUE (appendix B), and where it searches for them."""
+"""The paper's hyper-parameters and ranges for each task of GLUE (appendix B).
+
+Where it searched for them is `settings/paper-search.yaml`, and for ranges the table `range-estimators`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from itertools import product
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
+from octavo.experiments.ranges import Ranges
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.spec import Recipe
 
@@ -87,10 +88,27 @@ QAT_4_BITS = _table(
 )
 """Quantization-aware training with low-bit weights (appendix B.4)."""
 
-SEARCH: Mapping[str, tuple[float, ...]] = MappingProxyType(
-    {"learning_rate": (2e-5, 3e-5, 4e-5, 5e-5), "batch_size": (8, 16, 32, 64)}
+
+def _ranges(weights: str, activations: str, size: int, count: int) -> Ranges:
+    return Ranges(weights=weights, activations=activations, batch_size=size, batches=count)
+
+
+RANGES: Mapping[str, Ranges] = MappingProxyType(
+    {
+        "cola": _ranges("min-max", "running-min-max", 1, 4),
+        "sst2": _ranges("mse", "running-min-max", 4, 16),
+        "mrpc": _ranges("mse", "running-min-max", 16, 16),
+        "stsb": _ranges("min-max", "running-min-max", 1, 16),
+        "qqp": _ranges("min-max", "running-min-max", 16, 16),
+        "mnli": _ranges("min-max", "running-min-max", 1, 16),
+        "qnli": _ranges("min-max", "running-min-max", 1, 16),
+        "rte": _ranges("mse", "min-max", 1, 1),
+    }
 )
-"""Where appendix B.1 searches; the bigger tasks (QQP, MNLI, QNLI) only with batches of 32 and 64."""
+"""The best ranges for W8A8 after training (appendix B.2), by the short names of tasks."""
+
+OTHER_RANGES = _ranges("min-max", "running-min-max", 1, 16)
+"""Ranges for tasks that the paper does not have: what it takes most often."""
 
 
 def finetuning_defaults(task: str) -> Hyperparameters:
@@ -105,12 +123,3 @@ def qat_defaults(task: str, recipe: Recipe) -> Hyperparameters:
     return table.get(
         task, Hyperparameters(learning_rate=2e-5, warmup=0.1, range_learning_rate=RANGE_LEARNING_RATE)
     )
-
-
-def search_space(
-    start: Hyperparameters, space: Mapping[str, tuple[float, ...]] = SEARCH
-) -> Iterator[Hyperparameters]:
-    """Yield every combination of a search space, the rest as in `start`."""
-    for values in product(*space.values()):
-        changes: dict[str, Any] = dict(zip(space, values, strict=True))
-        yield replace(start, **changes)

@@ -11,6 +11,8 @@ from octavo.errors import DataError, SpecError, did_you_mean
 from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Engine, InProcess, Workers
 from octavo.experiments.grid import FLOAT_ROW, GridRun, grid_cells
+from octavo.experiments.paper import RANGES
+from octavo.experiments.range_search import best_ranges
 from octavo.experiments.ray_engine import OnRay
 from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
@@ -62,7 +64,10 @@ def plan(
     settings: Settings,
     configuration: RunConfiguration,
 ) -> list[Cell]:
-    """Return the cells that some tables need, data that is not there left out with an error that names it."""
+    """Return the cells that some tables need, data that is not there left out with an error that names it.
+
+    Rows of the best ranges take those that won the search in the results folder, or else the paper's.
+    """
     selection.check(tables)
     narrowed = [selection.narrow(table) for table in tables]
     tasks = [task for table in narrowed for task in table.tasks]
@@ -73,7 +78,10 @@ def plan(
                 f"{configuration.data} holds none of the tasks' folders; "
                 "give the folder with CoLA, SST-2, ..."
             )
-    cells = grid_cells(narrowed, tasks, settings, layers_of(configuration.model))
+    layers, best = layers_of(configuration.model), dict(RANGES)
+    if any(row.on(task).ranges != "settings" for table in narrowed for row in table.rows for task in tasks):
+        best |= best_ranges(dict.fromkeys(tasks), settings, layers, configuration.results())
+    cells = grid_cells(narrowed, tasks, settings, layers, best)
     if not selection.seeds and configuration.start_seed is None:
         return cells
     return _with_seeds(cells, narrowed, selection.seeds, configuration)

@@ -53,7 +53,7 @@ class Settings:
 
 
 def load_settings(name_or_path: str) -> Settings:
-    """Return settings that come with Octavo (`paper`, `minilm`), or from a YAML file."""
+    """Return settings that come with Octavo (`paper`, `paper-search`, `minilm`), or from a YAML file."""
     folder = resources.files("octavo.experiments") / "settings"
     known = sorted(
         entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")

@@ -15,6 +15,7 @@ from octavo.spec import Recipe, recipe_from_dict, recipe_to_dict
 from octavo.spec.presets import recipe as find_recipe
 
 Method = Literal["finetune", "quantize", "train"]
+RangeSetting = Literal["settings", "single", "best"]
 VERSION = 1
 GLUE_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 
@@ -28,6 +29,10 @@ class TableRow:
         recipe: preset that is quantized by; None for FP32.
         estimators: another range estimator for weights or activations, as in recipe files.
         overrides: added to the recipe's own, as in recipe files; `layers.-1.` is the last layer.
+        passes: instead of the recipe's own, as in recipe files.
+        ranges: how they are found. `settings`: by the recipe's estimators, on as many texts as the settings
+            say. `single`: of activations the minimum and maximum of one sequence, of weights by the
+            estimator that is best on the task (section 5). `best`: as is best on the task (section 3).
         batch_size, batches: calibration; None takes what the settings say for the task.
         tasks: changes of these fields for single tasks.
         paper: the paper's score by task, and `mean`.
@@ -39,6 +44,8 @@ class TableRow:
     recipe: str | None = None
     estimators: Mapping[str, Any] = field(default_factory=dict)
     overrides: tuple[Mapping[str, Any], ...] = ()
+    passes: tuple[Any, ...] = ()
+    ranges: RangeSetting = "settings"
     batch_size: int | None = None
     batches: int | None = None
     seeds: int = 5
@@ -53,6 +60,18 @@ class TableRow:
             )
         if (self.recipe is None) != (self.method == "finetune"):
             raise SpecError(f"row {self.name}: finetune takes no recipe, quantize and train need one")
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        known = get_args(RangeSetting)
+        if self.ranges not in known:
+            hint = did_you_mean(str(self.ranges), known) or f"; there are {', '.join(known)}"
+            raise SpecError(f"row {self.name}: unknown ranges {self.ranges!r}{hint}")
+        given = [name for name in ("estimators", "batch_size", "batches") if getattr(self, name)]
+        if self.ranges != "settings" and given:
+            raise SpecError(
+                f"row {self.name}: ranges {self.ranges} says how ranges are found; drop {', '.join(given)}"
+            )
 
     def on(self, task: str) -> TableRow:
         """Return the row as it is for one task, such as `stsb`."""
@@ -66,6 +85,8 @@ class TableRow:
         for kind, estimator in self.estimators.items():
             if data.get(kind) is not None:
                 data[kind]["estimator"] = estimator
+        if self.passes:
+            data["passes"] = list(self.passes)
         extra = [_with_layers(override, layers) for override in self.overrides]
         if extra:
             data["overrides"] = [*data.get("overrides", []), *extra]
@@ -129,8 +150,9 @@ def _row(entry: Any) -> TableRow:
     if not isinstance(entry, dict):
         raise SpecError(f"a row is a mapping, got {entry!r}")
     known = _known(entry, TableRow)
-    if "overrides" in known:
-        known["overrides"] = tuple(known["overrides"])
+    for key in ("overrides", "passes"):
+        if key in known:
+            known[key] = tuple(known[key])
     return TableRow(**known)
 
 

@@ -62,6 +62,8 @@ def adaround(
     shift: Tensor,
     schedule: Schedule,
     progress: Callable[[int], None] | None = None,
+    *,
+    flips: bool = True,
 ) -> Rounded:
     """Round a weight (outputs, inputs) to multiples of `scale`; never worse than to nearest.
 
@@ -70,9 +72,12 @@ def adaround(
         bounds: the ends of the grid, counted from its zero-point; they broadcast too.
         moment: A, (inputs, inputs); shift: C, (outputs, inputs).
         progress: called with the iterations done, now and then.
+        flips: flip single weights after the last iteration as long as that lowers the loss.
     """
     problem = _Problem(weight, scale, bounds, moment, shift)
-    raised = _settle(problem, _optimise(problem, schedule, progress))
+    raised = _optimise(problem, schedule, progress)
+    if flips:
+        raised = _settle(problem, raised)
     nearest = problem.fraction >= 0.5
     losses = problem.loss(nearest.float()), problem.loss(raised.float())
     if losses[1] > losses[0]:

@@ -15,19 +15,27 @@ if TYPE_CHECKING:
     from octavo.runtime.benchmark import bench as bench
     from octavo.runtime.embedder import Embedder as Embedder
     from octavo.runtime.encoding_files import encodings as encodings
+    from octavo.runtime.exporting import check_exportable as check_exportable
     from octavo.runtime.exporting import export as export
     from octavo.runtime.exporting import export_onnx as export_onnx
+    from octavo.runtime.file_model import FileModel as FileModel
+    from octavo.runtime.file_model import open_model as open_model
     from octavo.runtime.integers import check_integers as check_integers
+    from octavo.runtime.narrowing import narrowed_weights as narrowed_weights
 
 _LAZY = {
     "BACKENDS": "backends",
     "Backend": "backends",
     "Embedder": "embedder",
+    "FileModel": "file_model",
     "bench": "benchmark",
+    "check_exportable": "exporting",
     "check_integers": "integers",
     "encodings": "encoding_files",
     "export": "exporting",
     "export_onnx": "exporting",
+    "narrowed_weights": "narrowing",
+    "open_model": "file_model",
     "open_onnx": "artifacts",
 }
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ class Artifact:
     """One thing to measure.
 
     Arguments:
-        name: how it is called in tables, `minilm-int8.onnx (openvino)`.
+        name: how it is called in tables, `minilm-int8.onnx (openvino)`; `name_apart` makes names unique.
         kind: `float`, `integer`, or `simulated`: rounded floats, whose latency says nothing.
         backend: the name of what runs it, `torch` for models that are not files of a backend.
         size: bytes of its weights on disk, None if they are not on this disk.
@@ -70,7 +71,7 @@ def open_artifacts(
         backends: where files run, as far as these read them; a file that none of them reads runs in the
             first backend of the table that does.
     """
-    path, named = _split(given)
+    path, named = split_backend(given)
     able = [backend.name for backend in BACKENDS.values() if path.endswith(backend.endings)]
     if named and named not in able:
         endings = " or ".join(find_backend(named).endings)
@@ -87,7 +88,34 @@ def open_artifact(given: str, backend: str = DEFAULT, threads: int | None = None
     return open_artifacts(given, (backend,), threads)[0]
 
 
-def _split(given: str) -> tuple[str, str]:
+def name_apart(artifacts: Sequence[Artifact]) -> list[Artifact]:
+    """Give artifacts of one name as much of their paths as tells them apart; a repeated one gets a number."""
+    named = list(artifacts)
+    for depth in range(2, max((len(Path(a.source).parts) for a in artifacts), default=0) + 1):
+        counts = Counter(name for name, _ in {(artifact.name, artifact.source) for artifact in named})
+        named = [_longer_name(a, depth) if counts[a.name] > 1 else a for a in named]
+    seen: Counter[str] = Counter()
+    for index, artifact in enumerate(named):
+        seen[artifact.name] += 1
+        if seen[artifact.name] > 1:
+            named[index] = replace(artifact, name=f"{artifact.name} #{seen[artifact.name]}")
+    return named
+
+
+def _longer_name(artifact: Artifact, depth: int) -> Artifact:
+    if artifact.backend == TORCH:
+        return artifact
+    path = Path(*Path(artifact.source).parts[-depth:])
+    return replace(artifact, name=f"{path} ({artifact.backend})")
+
+
+def is_file(given: str) -> bool:
+    """Return whether what was given is a file of some backend, and not a model as `octavo.load` takes it."""
+    return any(given.endswith(backend.endings) for backend in BACKENDS.values())
+
+
+def split_backend(given: str) -> tuple[str, str]:
+    """Return the file and the backend of `FILE@openvino`; without a backend, all of it and ""."""
     path, mark, named = given.rpartition("@")
     return (path, named) if mark and named in BACKENDS else (given, "")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from numpy.typing import NDArray
 from octavo.errors import DataError, ModelError
 from octavo.fidelity import Quality
 from octavo.progress import Progress, silent
-from octavo.runtime.artifacts import Artifact, open_artifacts
+from octavo.runtime.artifacts import Artifact, name_apart, open_artifacts
 from octavo.runtime.backends import DEFAULT
 from octavo.runtime.backends.runner import Arrays
 from octavo.runtime.footprint import peak_memory
-from octavo.runtime.quality import measure_quality
+from octavo.runtime.quality import find_reader, measure_quality
 from octavo.versions import versions
 
 SHAPES = ((1, 32), (1, 128), (32, 32), (32, 128))
@@ -81,6 +82,7 @@ def bench(
     backends: Sequence[str] = (DEFAULT,),
     shapes: Sequence[tuple[int, int]] = SHAPES,
     texts: Sequence[str] = (),
+    tokenizer: str | Path | None = None,
     threads: int = 2,
     seconds: float = _SECONDS,
     memory: bool = True,
@@ -92,6 +94,8 @@ def bench(
         models: models as `octavo.load` takes them (a folder Octavo saved is *simulated*), or files.
         backends: what each file is run in, unless it is given as `FILE@openvino`.
         texts: to compare outputs with those of the first artifact; without them fidelity is left out.
+        tokenizer: the folder or model whose tokenizer cuts the texts; by default that of the first model, or
+            one that lies beside a file.
         threads: cores to use.
         memory: also run each artifact once in a process of its own and record its peak memory.
     """
@@ -104,11 +108,12 @@ def bench(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        artifacts = [artifact for given in models for artifact in open_artifacts(given, backends, threads)]
+        artifacts = name_apart([a for given in models for a in open_artifacts(given, backends, threads)])
+        reader = find_reader(artifacts, tokenizer) if texts else None  # before minutes are spent on timing
         timings = _time_all(artifacts, shapes, seconds, progress)
         qualities: Sequence[Quality | None] = [None] * len(artifacts)
-        if texts:
-            qualities = measure_quality(artifacts, texts)
+        if reader is not None:
+            qualities = measure_quality(artifacts, texts, reader)
     finally:
         torch.set_num_threads(before)
     largest = max(shapes)

@@ -58,9 +58,9 @@ class Embedder:
             raise ModelError(
                 f"{tokenizer} has no tokenizer that can be loaded; give the saved model's folder"
             ) from error
-        metadata = _metadata(Path(file), self.run)
-        self.modules = _modules(Path(file), Path(tokenizer), metadata, pooling)
-        self.max_length = max_length or _length(metadata, self.modules, self.tokenizer)
+        metadata = file_metadata(Path(file), self.run)
+        self.modules = file_modules(Path(file), Path(tokenizer), metadata, pooling)
+        self.max_length = max_length or file_length(metadata, self.modules, self.tokenizer)
 
     @property
     def pooling(self) -> Pooling:
@@ -88,7 +88,7 @@ class Embedder:
         return self.modules.embed(next(iter(self.run(batch).values())), batch["attention_mask"])
 
 
-def _metadata(file: Path, run: object) -> Mapping[str, str]:
+def file_metadata(file: Path, run: object) -> Mapping[str, str]:
     """What a file says of itself; OpenVINO does not hand it out, so an ONNX file is asked."""
     told: Mapping[str, str] = getattr(run, "metadata", {})
     if told or file.suffix != ".onnx" or find_spec("onnx") is None:
@@ -98,7 +98,7 @@ def _metadata(file: Path, run: object) -> Mapping[str, str]:
     return {entry.key: entry.value for entry in onnx.load(str(file), load_external_data=False).metadata_props}
 
 
-def _modules(
+def file_modules(
     file: Path, folder: Path, metadata: Mapping[str, str], pooling: Pooling | None
 ) -> SentenceModules:
     """What to do with the hidden states: by the file's metadata, with the dense layers of the folder."""
@@ -126,7 +126,7 @@ def _plain_steps(names: str) -> tuple[Normalize, ...]:
     return tuple(Normalize() for name in names.split(",") if name == "Normalize")
 
 
-def _length(metadata: Mapping[str, str], modules: SentenceModules, tokenizer: Any) -> int:
+def file_length(metadata: Mapping[str, str], modules: SentenceModules, tokenizer: Any) -> int:
     stated = metadata.get("max_length", "")
     known = int(getattr(tokenizer, "model_max_length", 0) or 0)
     fallback = known if 1 < known < 10**6 else _LENGTH_UNKNOWN

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from octavo.runtime.backends import DEFAULT, find_backend
+from octavo.runtime.integers import check_integers
 
 if TYPE_CHECKING:
     from octavo.graph.encoder import Encoder
@@ -18,6 +22,9 @@ def export(
     backend: str = DEFAULT,
     opset: int | None = None,
     force: bool = False,
+    check: bool = False,
+    inspect: Callable[[Path], object] | None = None,
+    reduce_range: bool = False,
 ) -> Path:
     """Write a model as an artifact that computes in integers.
 
@@ -30,8 +37,24 @@ def export(
         backend: what the artifact is tuned for; both of these load the files of either.
         opset: the ONNX operator set, 21 if left out; 16-bit activations and 4-bit weights need it.
         force: replace a file that exists.
+        check: also open the artifact in the backend, before it takes its place; a quantized layer that would
+            still run in float is an error then, and nothing is written.
+        inspect: called with the finished artifact before it takes its place, instead of `check`.
+        reduce_range: round 8-bit weights of linear layers again, to 7 bits. x86 processors without VNNI add
+            two products of bytes in 16 bits, which 8-bit weights overflow without a word. This changes the
+            numbers: the file is that of another model, which is less faithful and which only
+            `octavo.runtime.narrowed_weights` simulates. Processors with VNNI and Arm do not need it.
     """
-    return find_backend(backend).write(model, Path(path), opset=opset, force=force)
+    chosen = find_backend(backend)
+    if check and inspect is None:
+        inspect = partial(check_integers, backend=backend)
+    with ExitStack() as stack:
+        if reduce_range:
+            # brings torch, which who only lists or runs files does without
+            from octavo.runtime.narrowing import narrowed_weights
+
+            stack.enter_context(narrowed_weights(model))
+        return chosen.write(model, Path(path), opset=opset, force=force, inspect=inspect)
 
 
 def export_onnx(
@@ -44,3 +67,14 @@ def export_onnx(
 ) -> Path:
     """Write an ONNX file: the old name of `export`, which new code should use (deprecated)."""
     return export(model, path, backend=runtime, opset=opset, force=force)
+
+
+def check_exportable(model: Encoder) -> None:
+    """Refuse a model that cannot be written as ONNX, before any calibration: the error names the operation.
+
+    The graph is walked as for export, but nothing is stored, so that this takes seconds and no memory. What
+    only ranges decide (several scales for one activation, say) is found by `export` itself.
+    """
+    from octavo.runtime.translate.dry import dry_run
+
+    dry_run(model)

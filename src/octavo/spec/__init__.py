@@ -5,6 +5,11 @@ The function `recipe` stays in `octavo.spec.presets`: here the name is that of t
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from octavo.spec.document import recipe_from_dict as recipe_from_dict
+from octavo.spec.document import recipe_to_dict as recipe_to_dict
 from octavo.spec.estimator import AllMinMax as AllMinMax
 from octavo.spec.estimator import CrossEntropy as CrossEntropy
 from octavo.spec.estimator import Estimator as Estimator
@@ -38,8 +43,15 @@ from octavo.spec.recipe import Override as Override
 from octavo.spec.recipe import Placement as Placement
 from octavo.spec.recipe import Recipe as Recipe
 from octavo.spec.tensor import TensorSpec as TensorSpec
-from octavo.spec.yaml import dump_recipe as dump_recipe
-from octavo.spec.yaml import load_recipe as load_recipe
-from octavo.spec.yaml import parse_recipe as parse_recipe
-from octavo.spec.yaml import recipe_from_dict as recipe_from_dict
-from octavo.spec.yaml import recipe_to_dict as recipe_to_dict
+
+if TYPE_CHECKING:
+    from octavo.spec.yaml import dump_recipe as dump_recipe
+    from octavo.spec.yaml import load_recipe as load_recipe
+    from octavo.spec.yaml import parse_recipe as parse_recipe
+
+
+def __getattr__(name: str) -> Any:
+    # YAML takes longer to import than everything else here, and presets do not need it
+    if name in ("dump_recipe", "load_recipe", "parse_recipe"):
+        return getattr(import_module("octavo.spec.yaml"), name)
+    raise AttributeError(f"module 'octavo.spec' has no attribute {name!r}")

@@ -19,7 +19,7 @@ class Estimator(Variant, family="estimator"):
 
     Properties of the variant:
         clips: the range may be smaller than what calibration saw.
-        reads_order: the range depends on the order of the calibration texts.
+        reads_order: the range depends on the order of the calibration texts, or on how they are batched.
         reads_one_tensor: a range can be found from a single tensor, as dynamic ranges are.
         needs_rows: whole rows are compared, so that there is one range for the tensor.
     """

@@ -26,8 +26,9 @@ def upgraded(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """
     rest = {key: value for key, value in data.items() if key not in _GONE}
     rest, folds = _without_folds(rest)
-    passes = [*folds, *(entry for key, say in _GONE.items() if key in data for entry in say(data[key]))]
-    notes = [f"{key} is now a pass" for key in _GONE if key in data]
+    made = {key: say(data[key]) for key, say in _GONE.items() if key in data}
+    passes = [*folds, *(entry for entries in made.values() for entry in entries)]
+    notes = [f"{key} is now {'a pass' if entries else 'left out'}" for key, entries in made.items()]
     notes += ["granularity folded is now the pass fold"] if folds else []
     return rest | {"octavo": 2} | ({"passes": passes} if passes else {}), notes
 

@@ -193,6 +193,7 @@ class AdaRound(Pass, name="adaround"):
         weight: weight of the term that drives every weight to one side.
         warmup: share of the iterations without that term.
         beta: its exponent, annealed from the first to the second value after the warm-up.
+        flips: flip single weights at the end as long as that lowers the layer's loss; the paper does not.
     """
 
     stage: ClassVar[Stage] = Stage.WEIGHTS
@@ -202,6 +203,7 @@ class AdaRound(Pass, name="adaround"):
     weight: float = 0.01
     warmup: float = 0.2
     beta: tuple[float, float] = (20.0, 2.0)
+    flips: bool = True
 
     def __post_init__(self) -> None:
         check_integer("iterations", self.iterations, 1)
@@ -218,6 +220,7 @@ class AdaRound(Pass, name="adaround"):
         if not first >= last >= 2:
             raise SpecError(f"beta must fall and stay at 2 or above, got {first:g} to {last:g}")
         object.__setattr__(self, "beta", (first, last))
+        check_flag("flips", self.flips)
 
     @property
     def step(self) -> float:

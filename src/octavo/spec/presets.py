@@ -1,4 +1,4 @@
-"""The presets: one recipe for each post-training row of the paper's tables."""
+"""The presets: one recipe for each row of the paper's tables, and ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGr
 from octavo.spec.passes import AdaRound, Fold, IntegerFunctions, RunningRanges
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.tensor import TensorSpec
-from octavo.spec.yaml import load_recipe
 
 _FFN = ("layers.*.ffn_input", "layers.*.ffn_output", "layers.*.ffn_residual")
 _TOKEN_EMBEDDING = ("embeddings.token.weight",)
@@ -252,6 +251,8 @@ def recipe(name_or_path: str | PathLike[str]) -> Recipe:
     if given in PRESETS:
         return PRESETS[given]
     if given.lower().endswith((".yaml", ".yml")) or Path(given).is_file():
+        from octavo.spec.yaml import load_recipe
+
         return load_recipe(given)
     hint = did_you_mean(given, PRESETS) or f"; presets are {', '.join(PRESETS)}"
     raise SpecError(f"no preset '{given}' and no such file{hint}")

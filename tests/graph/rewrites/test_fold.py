@@ -142,3 +142,9 @@ def test_a_head_tied_to_the_token_embeddings_is_not_scaled() -> None:
             bert, replace(WIDE, passes=(Fold(roles=("head_norm",)),)), calibration=BATCHES
         )
     assert not [name for name, _ in model.graph.named_parameters() if name.startswith("folded.")]
+
+
+def test_a_tensor_cut_into_heads_is_not_folded_and_that_is_said(encoder: Encoder) -> None:
+    heads = replace(folded(), passes=(Fold(roles=("attention_context",)),))
+    with pytest.warns(OctavoWarning, match=r"2 sites are not folded.*layers\.0\.attention_context"):
+        octavo.quantize(encoder, heads, calibration=TEXTS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -208,3 +209,19 @@ def test_weights_of_other_layers_are_named_and_left_to_nearest() -> None:
     encoder = families.captured("squeezebert")[1]
     with pytest.warns(OctavoWarning, match="to nearest: something else than a linear layer reads it"):
         quantize(encoder, RECIPE, BATCHES)
+
+
+def test_without_flips_other_weights_are_chosen(bert: Encoder, rounded: QuantizedEncoder) -> None:
+    chosen = replace(RECIPE, passes=(replace(FEW, flips=False),))
+    first, second = weights(rounded), weights(quantize(bert, chosen, BATCHES))
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_folder_of_a_run_from_before_flips_were_an_option_goes_on(bert: Encoder, tmp_path: Path) -> None:
+    model = attached(bert)
+    assert round_weights(model, BATCHES, FEW, work=tmp_path / "work") != {}
+    about = json.loads((tmp_path / "work" / "about.json").read_text(encoding="utf-8"))
+    assert "flips" not in about
+    assert round_weights(attached(bert), BATCHES, FEW, work=tmp_path / "work") == {}
+    with pytest.raises(OutputError, match="flips"):
+        round_weights(attached(bert), BATCHES, replace(FEW, flips=False), work=tmp_path / "work")

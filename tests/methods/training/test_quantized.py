@@ -14,7 +14,7 @@ from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.loop import RunOptions
-from octavo.methods.training.quantized import learned_ranges, prepare, qat
+from octavo.methods.training.quantized import finish, learned_ranges, prepare, qat
 from octavo.spec import FixedRanges, LearnedRanges, RunningRanges
 from octavo.spec.presets import recipe
 from tests.graph import families
@@ -147,3 +147,21 @@ def test_a_compiled_training_learns_the_same(trained: Encoder) -> None:
     assert second.losses == pytest.approx(first.losses, rel=0.02)
     for name, quantizer in plain.quantizers.items():
         assert torch.allclose(compiled.quantizers[name].scale, quantizer.scale, rtol=0.02), name
+
+
+def test_a_folded_norm_is_trained_as_one_with_the_norm_it_was_made_of(
+    trained: Encoder, tmp_path: Path
+) -> None:
+    model, _ = qat(trained, recipe("int8"), tiny.data(trained, 64), HYPER, calibration=TEXTS)
+    start = prepare(trained, recipe("int8"), calibration=TEXTS)
+    finish(start)  # the same model without a step of training
+    named = dict(model.graph.named_parameters())
+    norm, folded = "bert.embeddings.LayerNorm", "folded.embeddings_norm"
+    before = dict(start.graph.named_parameters())
+    for part in ("weight", "bias"):
+        assert not torch.equal(named[f"{norm}.{part}"], before[f"{norm}.{part}"])
+        factor = before[f"{folded}.weight"] / before[f"{norm}.weight"]
+        assert torch.allclose(named[f"{folded}.{part}"], named[f"{norm}.{part}"] * factor, rtol=1e-5)
+    batch = next(model.batches(TEXTS))[1]
+    again = load(str(model.save(tmp_path / "model")))
+    assert torch.allclose(again(batch)["logits"], model(batch)["logits"], atol=1e-5)

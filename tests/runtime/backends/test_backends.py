@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -70,7 +71,15 @@ def test_a_backend_that_shows_no_integers_says_so(tiny_file: Path) -> None:
 class Saved(Backend):
     """Runs folders that `model.save` wrote, in torch: as far from ONNX as GPU kernels are."""
 
-    def write(self, model: Encoder, path: Path, *, opset: int | None = None, force: bool = False) -> Path:
+    def write(
+        self,
+        model: Encoder,
+        path: Path,
+        *,
+        opset: int | None = None,
+        force: bool = False,
+        inspect: Callable[[Path], object] | None = None,
+    ) -> Path:
         if opset is not None:
             raise SpecError(f"{self.name} has no operator sets, got opset {opset}; leave it out")
         return model.save(path) if isinstance(model, QuantizedEncoder) else path

@@ -41,6 +41,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 
 # transformers scripts parts of DeBERTa when it is imported
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+@pytest.mark.filterwarnings("ignore:.*sites are not folded")
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("recipe", [None, "int8"], ids=["float", "int8"])
 def test_an_encoder_of_any_family_exports(family: str, recipe: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Chapter: remedies. The paper's recipes on the same texts, and which of them to use."""
+"""Chapter: remedies. Recipes on the same texts, which of them to use, and what breaks the best of them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from octavo.diagnosis.chapter import Chapter, Finding, Study
+from octavo.diagnosis.breakage import Breakage, find_breakage
+from octavo.diagnosis.chapter import Chapter, Finding, Level, Study
 from octavo.diagnosis.chapters.dimensions import Dimensions
-from octavo.diagnosis.markup import section, table
-from octavo.diagnosis.wording import columns, short, told
+from octavo.diagnosis.chapters.ranking import Ranking
+from octavo.diagnosis.markup import heading, section, table
+from octavo.diagnosis.repairs import Repair, mixed_precision, try_repairs
+from octavo.diagnosis.verdict import Verdict, judge, least
+from octavo.diagnosis.wording import MEASURES, columns, number, percent, short, told
 from octavo.drawing import Drawing
 from octavo.errors import SiteError, SpecError
 from octavo.fidelity import Quality
 from octavo.progress import Progress
-from octavo.spec.presets import recipe
+from octavo.spec import Recipe
+from octavo.spec.presets import PRESETS
+from octavo.spec.presets import recipe as preset
 
-PLAIN, GROUPS, MIXED = "w8a8", "w8a8-peg6", "w8a8-mp"
+PLAIN, GROUPS, MIXED, INTEGER = "w8a8", "w8a8-peg6", "w8a8-mp", "int8"
 RECIPES = {
     PLAIN: "8 bits per tensor",
     GROUPS: "six permuted groups of dimensions",
     MIXED: "16-bit FFN tensors",
+    INTEGER: "what integer kernels read, weights per channel, norms folded",
 }
-# What counts as kept: a cosine of 0.99 corresponds to about 17 dB; of a score half a point may be lost.
-_KEPT = {"cosine": 0.99, "sqnr": 17.0}
-_SCORE_LOSS = 0.5
+_GIVEN = "the recipe given"
 _BEST = {"cosine": 1.0, "sqnr": 60.0}
-# Groups that recover this share of what plain 8 bits lose are preferred to 16-bit tensors.
+# 8-bit recipes that recover this share of what plain 8 bits lose are preferred to 16-bit tensors.
 _ENOUGH = 0.5
 _REST = " What remains is for finer granularity elsewhere or for quantization-aware training."
+_NONE_KEEPS = "None of the recipes tried keeps this model"
+_TRAIN = "Quantization-aware training, where there are labels: `octavo qat` (docs/methods/qat.md)."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +55,15 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True)
 class Remedies:
-    """The recipes that were tried, plain 8 bits first."""
+    """The recipes that were tried, plain 8 bits first.
+
+    breakage: of the recipe at hand, the one that was given or else the best; None where that one is kept.
+    repairs: changes to it, where no recipe is good.
+    """
 
     trials: tuple[Trial, ...]
+    breakage: Breakage | None = None
+    repairs: tuple[Repair, ...] = ()
 
     @property
     def first(self) -> Quality | None:
@@ -61,13 +74,27 @@ class Remedies:
 # -- try -----------------------------------------------------------------------------------------------------
 
 
-def try_recipe(study: Study, name: str) -> Trial:
+def recipes(study: Study) -> dict[str, Recipe]:
+    """Return what is tried by name: the presets, and the recipe that was given."""
+    tried = {name: preset(name) for name in RECIPES}
+    if study.recipe is not None and study.recipe not in tried.values():
+        tried[given_name(study.recipe)] = study.recipe
+    return tried
+
+
+def given_name(recipe: Recipe) -> str:
+    """Return the name that a given recipe goes by here; one that is called like a preset is told apart."""
+    is_taken = PRESETS.get(recipe.name, recipe) != recipe
+    return f"{recipe.name}-given" if is_taken else recipe.name
+
+
+def try_recipe(study: Study, name: str, recipe: Recipe) -> Trial:
     """Quantize by a recipe, calibrated on the measured texts, and measure it unless the ledger holds it."""
     key = f"trial/{name}"
     kept = study.ledger.get(key)
     if kept is None:
         try:
-            kept = {"quality": study.measure(study.quantize(recipe(name))).to_dict(), "reason": ""}
+            kept = {"quality": study.measure(study.quantize(recipe)).to_dict(), "reason": ""}
         except (SiteError, SpecError) as error:
             # a model without such sites, or too narrow for six groups
             kept = {"quality": None, "reason": str(error)}
@@ -76,66 +103,196 @@ def try_recipe(study: Study, name: str) -> Trial:
     return Trial(recipe=name, quality=quality, reason=kept["reason"])
 
 
+def try_recipes(study: Study, wanted: Mapping[str, Recipe], progress: Progress) -> tuple[Trial, ...]:
+    """Try every recipe; the model that will be looked at further stays calibrated, all others go."""
+    trials: list[Trial] = []
+    for done, (name, recipe) in enumerate(wanted.items(), start=1):
+        held = study.calibrated
+        trials.append(try_recipe(study, name, recipe))
+        at_hand = recipe == study.recipe if study.recipe is not None else name == _chosen(study, trials)
+        if not at_hand:
+            study.calibrated = held
+        progress(done, len(wanted))
+    return tuple(trials)
+
+
+def _chosen(study: Study, trials: Sequence[Trial]) -> str | None:
+    return choose(trials, study.float_score, len(study.measured))
+
+
+# -- judge ---------------------------------------------------------------------------------------------------
+
+
+def choose(trials: Sequence[Trial], float_score: float | None = None, texts: int | None = None) -> str | None:
+    """Return the recipe that keeps most for least, None where no recipe could be tried."""
+    tried = {trial.recipe: trial.quality for trial in trials if trial.quality is not None}
+    if not tried:
+        return None
+    most = max(tried, key=lambda name: tried[name].value)
+    plain = tried.get(PLAIN)
+    if plain is None:
+        return most
+    if most == PLAIN or judge(plain, float_score, texts) == "kept":
+        return PLAIN
+    best = float_score if plain.measure == "score" else _BEST[plain.measure]
+    lost = max(best or 0.0, tried[most].value) - plain.value
+    enough = [
+        name
+        for name in (GROUPS, INTEGER)
+        if name in tried
+        and tried[name].value - plain.value >= _ENOUGH * lost
+        and judge(tried[name], float_score, texts) != "broken"
+    ]
+    return max(enough, key=lambda name: tried[name].value) if enough else most
+
+
 # -- say -----------------------------------------------------------------------------------------------------
 
 
 def advice(
-    trials: Sequence[Trial], outliers: bool, model: str, source: str, float_score: float | None = None
+    trials: Sequence[Trial],
+    outliers: bool,
+    model: str,
+    source: str,
+    float_score: float | None = None,
+    *,
+    texts: int | None = None,
+    breakage: Breakage | None = None,
+    repairs: Sequence[Repair] = (),
 ) -> list[Finding]:
-    """Return one finding with the recipe to use; nothing where no recipe could be tried."""
+    """Return one finding with the recipe to use, or with what to do where none is good.
+
+    Arguments:
+        outliers: whether dimensions of the residual stream stand out.
+        texts: how many the trials were measured on.
+        breakage, repairs: what breaks the best recipe and what was tried about it, where none is good.
+    """
     tried = {trial.recipe: trial.quality for trial in trials if trial.quality is not None}
-    if PLAIN not in tried:
+    chosen = choose(trials, float_score, texts)
+    if chosen is None:
         return []
-    plain = tried[PLAIN]
-    better = {name: quality for name, quality in tried.items() if quality.value > plain.value}
-    if _is_kept(plain, float_score):
-        kept = f"Recipe {PLAIN} ({RECIPES[PLAIN]}) keeps {told(plain)} on these texts; nothing needs repair."
-        return [_use([PLAIN], kept, model, source)]
-    if not better:
-        return [_no_remedy(plain, outliers)]
-    chosen = _choose(plain, better, float_score)
-    order = [chosen, *(name for name in better if name != chosen)]
-    kept = "; ".join(f"{name} ({RECIPES[name]}) keeps {told(tried[name])}" for name in (PLAIN, *order))
-    rest = "" if any(_is_kept(quality, float_score) for quality in better.values()) else _REST
-    return [_use(order, f"On these texts {kept}.{rest}", model, source)]
+    verdicts = {name: judge(quality, float_score, texts) for name, quality in tried.items()}
+    if verdicts[chosen] == "broken":
+        return [_none_keeps(tried, chosen, model, source, float_score, texts, breakage, repairs)]
+    if verdicts[chosen] == "kept" and chosen == PLAIN:
+        kept = f"Recipe {PLAIN} ({RECIPES[PLAIN]}) keeps {told(tried[PLAIN])} on these texts"
+        return [_use([PLAIN], f"{kept}; nothing needs repair.", model, source)]
+    if chosen == PLAIN:
+        return [_no_remedy(tried[PLAIN], outliers)]
+    base = tried[PLAIN].value if PLAIN in tried else float("-inf")
+    order = [chosen, *(name for name in tried if name != chosen and tried[name].value > base)]
+    said = [PLAIN, *order] if PLAIN in tried else order
+    kept = "; ".join(_keeps(name, tried[name]) for name in said)
+    rest = "" if "kept" in verdicts.values() else _REST
+    good = [name for name in order if verdicts[name] != "broken"]
+    return [_use(good, f"On these texts {kept}.{rest}", model, source)]
+
+
+def breaks(breakage: Breakage, verdict: Verdict, ranking: Ranking | None = None) -> list[Finding]:
+    """Return one finding with the role that a recipe loses most at; nothing where no role matters."""
+    worst = breakage.worst
+    if worst is None:
+        return []
+    recipe, everything, others = breakage.recipe, breakage.everything, breakage.roles[1:]
+    unit = MEASURES[everything.measure]
+    text = (
+        f"{recipe} keeps {told(everything)} on these texts. With the {worst.sites} sites of {worst.role} "
+        f"left in float it keeps {told(worst.left_out)}, the largest gain of all {len(breakage.roles)} roles"
+    )
+    second = f"; next is {others[0].role} with {others[0].left_out.value:.3f} ({unit})" if others else ""
+    level: Level = "problem" if verdict == "broken" else "note"
+    if verdict != "broken":
+        title = f"{worst.role} costs {recipe} most"
+    elif breakage.is_alone:
+        title = f"{worst.role} breaks {recipe}"
+    else:
+        title = f"{recipe} breaks at more than one role, most at {worst.role}"
+    evidence = () if ranking is None else _worst_site(worst.role, ranking)
+    return [Finding(level=level, title=title, text=f"{text}{second}.", evidence=evidence)]
+
+
+def _worst_site(role: str, ranking: Ranking) -> tuple[str, ...]:
+    sites = [site for site in ranking.sites if site.role == role]
+    if not sites:
+        return ()  # a role of weights
+    site = max(sites, key=lambda each: each.kurtosis)
+    return (
+        f"The heaviest tails among them: {site.name}, which spans {number(site.minimum)} to "
+        f"{number(site.maximum)} at a standard deviation of {number(site.std)} "
+        f"(kurtosis {number(site.kurtosis)}).",
+    )
+
+
+def _none_keeps(
+    tried: Mapping[str, Quality],
+    best: str,
+    model: str,
+    source: str,
+    float_score: float | None,
+    texts: int | None,
+    breakage: Breakage | None,
+    repairs: Sequence[Repair],
+) -> Finding:
+    """Say plainly that nothing tried is good, and what to do instead, from what was measured."""
+    quality = tried[best]
+    rest = "; ".join(_keeps(name, tried[name]) for name in tried if name != best)
+    text = (
+        f"The best of them, {_keeps(best, quality)}, and the least that can be called kept is "
+        f"{least(quality, float_score)}: do not use it as it is. {rest}{'.' if rest else ''}"
+    )
+    good = [repair for repair in repairs if judge(repair.quality, float_score, texts) != "broken"]
+    evidence = [f"Measured: {repair.what} keeps {told(repair.quality)}." for repair in repairs]
+    if breakage is not None and breakage.worst is not None:
+        evidence.append(
+            f"Mixed precision: add `{mixed_precision(breakage.blamed)}` to the overrides of "
+            f"{breakage.recipe}; with {breakage.worst.role} in float it keeps "
+            f"{told(breakage.worst.left_out)}."
+        )
+    commands = []
+    for repair in good or repairs:
+        calibration = source if repair.needs_texts else None
+        commands += [repair.make, _command(model, repair.file, calibration, repair.name)]
+    return Finding(
+        level="advice",
+        title=f"{_NONE_KEEPS}; {good[0].what} does" if good else _NONE_KEEPS,
+        text=text.strip(),
+        evidence=(*evidence, _TRAIN),
+        commands=tuple(commands),
+    )
+
+
+def _keeps(name: str, quality: Quality) -> str:
+    agreement = "" if quality.agreement is None else f" and {percent(quality.agreement)} of the predictions"
+    return f"{name} ({RECIPES.get(name, _GIVEN)}) keeps {told(quality)}{agreement}"
 
 
 def _use(names: Sequence[str], text: str, model: str, source: str) -> Finding:
-    commands = tuple(_command(model, name, source) for name in names)
+    commands = tuple(_command(model, _argument(name), source, name) for name in names)
     return Finding(level="advice", title=f"Use {names[0]}", text=text, commands=commands)
-
-
-def _is_kept(quality: Quality, float_score: float | None) -> bool:
-    if quality.measure == "score":
-        return float_score is not None and quality.value >= float_score - _SCORE_LOSS
-    return quality.value >= _KEPT[quality.measure]
-
-
-def _choose(plain: Quality, better: dict[str, Quality], float_score: float | None) -> str:
-    most = max(better, key=lambda name: better[name].value)
-    groups = better.get(GROUPS)
-    best = float_score if plain.measure == "score" else _BEST[plain.measure]
-    lost = max(best or 0.0, better[most].value) - plain.value
-    if groups is not None and groups.value - plain.value >= _ENOUGH * lost:
-        return GROUPS
-    return most
 
 
 def _no_remedy(plain: Quality, outliers: bool) -> Finding:
     why = " There are no outlier dimensions that groups or 16-bit FFN tensors could isolate."
+    others = [name for name in RECIPES if name != PLAIN]
     return Finding(
         level="advice",
         title="No recipe tried here helps",
-        text=f"{PLAIN} keeps {told(plain)} and neither {GROUPS} nor {MIXED} keeps more."
+        text=f"{PLAIN} keeps {told(plain)} and none of {', '.join(others)} keeps more."
         f"{'' if outliers else why} "
         "Look at the sensitivity of single sites (--sensitivity sites) and keep the worst in 16 bits, or "
         "train with quantization.",
     )
 
 
-def _command(model: str, recipe: str, source: str) -> str:
-    folder = f"{model.rstrip('/').rpartition('/')[2].rpartition(':')[2]}-{recipe}"
-    words = ["octavo", "quantize", model, "--recipe", recipe, "--calibration", source, "-o", folder]
+def _argument(name: str) -> str:
+    """Return what `--recipe` takes: a preset's name, or the user's own file."""
+    return name if name in PRESETS else f"{name}.yaml"
+
+
+def _command(model: str, recipe: str, source: str | None, name: str) -> str:
+    folder = f"{model.rstrip('/').rpartition('/')[2].rpartition(':')[2]}-{name}"
+    calibration = [] if source is None else ["--calibration", source]
+    words = ["octavo", "quantize", model, "--recipe", recipe, *calibration, "-o", folder]
     return " ".join(shlex.quote(word) for word in words)
 
 
@@ -150,23 +307,62 @@ class RemediesChapter(Chapter[Remedies]):
         """Every trial is kept by itself."""
 
     def conclude(self, progress: Progress) -> Remedies:
-        """Try every recipe."""
-        trials = []
-        for done, name in enumerate(RECIPES, start=1):
-            trials.append(try_recipe(self.study, name))
-            progress(done, len(RECIPES))
-        return Remedies(trials=tuple(trials))
+        """Try every recipe; where the one at hand loses something, find out where, and what helps."""
+        study, wanted = self.study, recipes(self.study)
+        trials = try_recipes(study, wanted, progress)
+        chosen = _chosen(study, trials)
+        at_hand = chosen if study.recipe is None else next(n for n, r in wanted.items() if r == study.recipe)
+        if chosen is None or at_hand is None:
+            return Remedies(trials=trials)
+        breakage: Breakage | None = None
+        repairs: tuple[Repair, ...] = ()
+        if self._verdict(trials, at_hand) in ("fair", "broken"):
+            breakage = find_breakage(study, at_hand, wanted[at_hand], progress)
+        if study.recipe is None:
+            study.calibrated = None  # the sensitivity quantizes by another recipe
+        if breakage is not None and self._verdict(trials, chosen) == "broken":
+            repairs = try_repairs(study, at_hand, wanted[at_hand], breakage)
+        return Remedies(trials=trials, breakage=breakage, repairs=repairs)
+
+    def _verdict(self, trials: Sequence[Trial], name: str) -> Verdict | None:
+        quality = next(trial.quality for trial in trials if trial.recipe == name)
+        return None if quality is None else judge(quality, self.study.float_score, len(self.study.measured))
+
+    def headline(self) -> list[Finding]:
+        """Name the role that breaks the recipe at hand."""
+        return [finding for finding in self._breaks() if finding.level == "problem"]
 
     def findings(self) -> list[Finding]:
-        """Say which recipe to use."""
+        """Say what costs the recipe at hand most if it is not broken, and which recipe to use."""
         study, dimensions = self.study, self.study.results["dimensions"]
         assert isinstance(dimensions, Dimensions)
-        outliers = bool(dimensions.stream)
-        return advice(self.result.trials, outliers, study.encoder.name, study.source, study.float_score)
+        notes = [finding for finding in self._breaks() if finding.level != "problem"]
+        return notes + advice(
+            self.result.trials,
+            bool(dimensions.stream),
+            study.encoder.name,
+            study.source,
+            study.float_score,
+            texts=len(study.measured),
+            breakage=self.result.breakage,
+            repairs=self.result.repairs,
+        )
+
+    def _breaks(self) -> list[Finding]:
+        breakage = self.result.breakage
+        if breakage is None:
+            return []
+        verdict = self._verdict(self.result.trials, breakage.recipe)
+        return [] if verdict is None else breaks(breakage, verdict, self.study.results["ranking"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return `trials`."""
-        return {"trials": [trial.to_dict() for trial in self.result.trials]}
+        """Return `trials`, `breakage` (None where the recipe at hand is kept) and `repairs`."""
+        result = self.result
+        return {
+            "trials": [trial.to_dict() for trial in result.trials],
+            "breakage": None if result.breakage is None else result.breakage.to_dict(),
+            "repairs": [repair.to_dict() for repair in result.repairs],
+        }
 
     def tile(self) -> tuple[str, str]:
         """Return what plain 8 bits keep."""
@@ -180,11 +376,26 @@ class RemediesChapter(Chapter[Remedies]):
         rows = [
             (
                 trial.recipe,
-                RECIPES[trial.recipe],
+                RECIPES.get(trial.recipe, _GIVEN),
                 *(columns(trial.quality).values() if trial.quality is not None else (trial.reason,)),
             )
             for trial in self.result.trials
         ]
+        rows += [
+            (repair.name, repair.what, *columns(repair.quality).values()) for repair in self.result.repairs
+        ]
         headers = ("recipe", "what it is", *(columns(first) if first is not None else ("",)))
         lead = "Recipes calibrated and measured on these texts; measure on held-out data before you ship."
-        return section("remedies", "Remedies tried", lead, table(headers, rows))
+        return section("remedies", "Remedies tried", lead, table(headers, rows), self._roles())
+
+    def _roles(self) -> str:
+        """Return a table of what each role costs the recipe at hand."""
+        breakage = self.result.breakage
+        if breakage is None:
+            return ""
+        headers = ("role left in float", "sites", *columns(breakage.everything), "gain")
+        rows = [
+            (cost.role, str(cost.sites), *columns(cost.left_out).values(), f"{cost.gain:+.4f}")
+            for cost in breakage.roles
+        ]
+        return heading(f"What breaks {breakage.recipe}") + table(headers, rows, sortable=True)

@@ -33,11 +33,12 @@ TABLE_2_RECIPE = Recipe(
     weights=None,
     activations=TensorSpec(bits=8, estimator=MinMax()),
 )
-# How the paper's table 2 calls the roles it leaves out.
+# How the paper's table 2 calls the roles it leaves out; the table `leave-one-out` of experiments follows it.
+# The output of self-attention is the product with the values: BERT's module of that name ends there.
 TABLE_2 = {
     "attention_scores": "softmax input",
     "embedding_sum": "sum of embeddings",
-    "attention_output": "self-attention output",
+    "attention_context": "self-attention output",
     "attention_probs": "softmax output",
     "ffn_residual": "residual connections after FFN",
 }

@@ -138,7 +138,7 @@ class QuantizedEncoder(Encoder):
         return QuantizedEncoder(**parts | changes | {"passes": (*self.passes, done)})
 
     def save(self, folder: str | Path, force: bool = False) -> Path:
-        """Write the model as plain files ; replacing a folder needs `force`."""
+        """Write the model as plain files; replacing a folder needs `force`."""
         from octavo.graph.saved.write import save
 
         return save(self, Path(folder), force=force)

@@ -20,6 +20,7 @@ from octavo.graph.sites.flow import CARRIER, operation
 from octavo.spec import Fold
 
 _HOLDER = "folded"
+_INVERSE = "tied_inverse"
 _ATEN = torch.ops.aten
 
 
@@ -59,7 +60,8 @@ def foldable(model: QuantizedEncoder, sites: Iterable[str]) -> dict[str, list[st
     token embeddings, may read something else elsewhere.
     """
     reads = {site: weights_read(model, site) for site in sites}
-    reads = {site: weights for site, weights in reads.items() if weights}
+    # a tensor cut into heads is narrower than the columns it meets
+    reads = {s: weights for s, weights in reads.items() if weights and _fits(model, s, weights)}
     while True:
         inputs = {reader: site for site in reads for reader in _readers(_call_of(model, site))}
         apart = {
@@ -69,6 +71,11 @@ def foldable(model: QuantizedEncoder, sites: Iterable[str]) -> dict[str, list[st
         if len(kept) == len(reads):
             return kept
         reads = kept
+
+
+def _fits(model: QuantizedEncoder, site: str, weights: Iterable[str]) -> bool:
+    width = model.quantizers[site].site.width
+    return all(model.graph.get_parameter(path).shape[-1] == width for path in weights)
 
 
 def _read_within(model: QuantizedEncoder, path: str, inputs: Mapping[fx.Node, str]) -> bool:
@@ -150,3 +157,68 @@ def _scale_columns(module: fx.GraphModule, path: str, factor: Tensor) -> None:
     holder: nn.Module = module.get_submodule(".".join(parents))
     value = holder.get_parameter(leaf).detach()
     setattr(holder, leaf, nn.Parameter(value * factor.to(value)))
+
+
+# -- training ------------------------------------------------------------------------------------------------
+
+
+def tie_norms(model: QuantizedEncoder) -> None:
+    """Compute every folded norm from the norm it was made of, so that training moves the two as one.
+
+    In place; `untie_norms` gives folded norms parameters of their own again, as they are saved and exported.
+    A folded norm whose original nothing reads any more is left as it is.
+    """
+    graph = model.graph.graph
+    for norm in [node for node in graph.nodes if _is_folded_norm(node)]:
+        twins = [user for user in norm.args[0].users if operation(user) == "layer_norm" and user is not norm]
+        original = next((twin for twin in twins if _is_plain(twin) and not _is_folded_norm(twin)), None)
+        if original is None:
+            continue
+        values = [
+            [model.graph.get_parameter(str(each.args[place].target)).detach() for each in (norm, original)]
+            for place in (2, 3)
+        ]
+        path = str(norm.args[2].target).rpartition(".")[0]
+        model.graph.get_submodule(path).register_buffer(_INVERSE, _ratio(values), persistent=False)
+        with graph.inserting_before(norm):
+            inverse = graph.get_attr(f"{path}.{_INVERSE}")
+            for place in (2, 3):
+                norm.update_arg(place, graph.call_function(_ATEN.mul.Tensor, (original.args[place], inverse)))
+    model.graph.recompile()
+
+
+def untie_norms(model: QuantizedEncoder) -> None:
+    """Undo `tie_norms`: the folded norms keep the values they have now."""
+    graph = model.graph.graph
+    for inverse in [n for n in graph.nodes if n.op == "get_attr" and str(n.target).endswith(f".{_INVERSE}")]:
+        path = str(inverse.target).rpartition(".")[0]
+        factor = model.graph.get_buffer(str(inverse.target))
+        for product in list(inverse.users):
+            (norm,) = product.users
+            place = norm.args.index(product)
+            part = f"{path}.{('weight', 'bias')[place - 2]}"
+            with torch.no_grad():
+                model.graph.get_parameter(part).copy_(
+                    model.graph.get_parameter(str(product.args[0].target)) * factor
+                )
+            with graph.inserting_before(norm):
+                own = graph.get_attr(part)
+            own.meta = dict(product.args[0].meta)
+            norm.update_arg(place, own)
+            graph.erase_node(product)
+        graph.erase_node(inverse)
+        delattr(model.graph.get_submodule(path), _INVERSE)
+    model.graph.recompile()
+
+
+def _is_folded_norm(node: fx.Node) -> bool:
+    if operation(node) != "layer_norm" or not _is_plain(node):
+        return False
+    return str(node.args[2].target).startswith(f"{_HOLDER}.")  # type: ignore[union-attr]
+
+
+def _ratio(values: list[list[Tensor]]) -> Tensor:
+    """Return folded over original, by the weight where that is not zero, else by the bias."""
+    (weight, whole_weight), (bias, whole_bias) = values
+    by_bias = torch.where(whole_bias == 0, torch.ones_like(bias), bias / whole_bias)
+    return torch.where(whole_weight == 0, by_bias, weight / whole_weight)

@@ -25,9 +25,9 @@ def integer_only(model: QuantizedEncoder) -> QuantizedEncoder:
     """Return a model whose GELU, softmax and LayerNorm run in integers (I-BERT); `model` stays as it is.
 
     Each of them must read tensors with one static scale: a per-tensor quantizer before softmax and
-        LayerNorm, and before GELU a linear layer whose input and weight are quantized. ReLU is an integer
-        function already and stays, as does the tanh of a pooler, outside the layers. Integers inside,
-        handed on as floats: a simulation. The model may have no ranges yet.
+    LayerNorm, and before GELU a linear layer whose input and weight are quantized. ReLU is an integer
+    function already and stays, as does the tanh of a pooler, outside the layers. Integers inside, handed on
+    as floats: a simulation. The model may have no ranges yet.
     """
     if IntegerFunctions() in model.passes:
         raise SpecError(f"{model.name} has integer functions already")

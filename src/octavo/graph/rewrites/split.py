@@ -36,7 +36,7 @@ _ATEN = torch.ops.aten
 
 
 def split_groups(model: QuantizedEncoder) -> QuantizedEncoder:
-    """A model of the same function in which every activation quantizer is per tensor; `model` stays as it is.
+    """Return a model of the same function whose activation quantizers are per tensor; `model` stays.
 
     Each site with groups becomes sites `<name>.groups.0`, `.1` and so on; a linear layer that reads it is
     cut by columns, one that makes it by rows, and their weights become `<name>.groups.0.weight` and so on,

@@ -47,11 +47,11 @@ def allocate_bits(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Recipe:
-    """A recipe that gives sensitive layers more bits, within a budget.
+    """Return a recipe that gives sensitive layers more bits, within a budget.
 
-    Quantizing layer i to b bits moves its weights by d(i, b), and the loss by at most half of eigenvalue(i)
-    * |d(i, b)|^2. The sum
-    of these bounds is made small: from the fewest bits on, the layer that gains most per added bit gets more.
+    Quantizing layer i to b bits moves its weights by d(i, b), and the loss by at most half of
+    eigenvalue(i) * |d(i, b)|^2. The sum of these bounds is made small: from the fewest bits on, the layer
+    that gains most per added bit gets more.
 
     Arguments:
         calibration: texts, or batches of token ids (with `labels` the task's loss counts, see

@@ -1,4 +1,8 @@
-"""Range-based permutation (section 4): sort embedding dimensions by range, so that outliers share a group."""
+"""Range-based permutation (section 4): sort embedding dimensions by range, so that outliers share a group.
+
+The paper reads these ranges from the model in float. Here its weights are quantized already and its
+activations are float: the tensors that the groups' own ranges are found on afterwards.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +48,7 @@ def permutes(quantizer: Quantizer) -> bool:
 def channel_ranges(
     model: QuantizedEncoder, quantizers: Mapping[str, Quantizer], batches: Sequence[Mapping[str, Tensor]]
 ) -> dict[str, Tensor]:
-    """max - min of every channel, (width,), over all batches of the float model."""
+    """Return max - min of every channel, (width,), over all batches, activations in float."""
     activations = [q for q in model.quantizers.values() if q.site.kind == "activation"]
     with channel_extremes(quantizers) as extremes, switched_off(activations):
         for batch in of_equal_length(batches):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from octavo.errors import CalibrationError
 from octavo.graph import QuantizedEncoder, Quantizer, State
@@ -23,22 +23,24 @@ def calibrate(model: QuantizedEncoder, batches: Batches, progress: Progress = si
         raise CalibrationError("there is no calibration data; give at least one text")
     permute_groups(model, batches)
     observing = [q for q in model.quantizers.values() if q.state is State.OBSERVE]
-    batches = in_few_batches(observing, batches)
     with channel_extremes({name: q for name, q in model.quantizers.items() if may_clip(q)}) as extremes:
-        for done, batch in enumerate(batches, start=1):
-            for part in without_padding(batch):
-                model(part)
-            for quantizer in observing:
-                quantizer.commit()
-            progress(done, len(batches))
+        observe(model, observing, batches, progress)
     finish(model)
     warn_of_clipping(model, extremes)
 
 
-def in_few_batches(observing: Iterable[Quantizer], batches: Batches) -> Batches:
-    """Return the batches as they are where a range depends on them; else texts of one length together."""
+def observe(
+    model: QuantizedEncoder, observing: Sequence[Quantizer], batches: Batches, progress: Progress
+) -> None:
+    """Run all batches; texts of one length together where no range depends on their order or batches."""
     ordered = any(q.spec.estimator.reads_order for q in observing if not q.spec.dynamic)
-    return batches if ordered else of_equal_length(batches)
+    batches = batches if ordered else of_equal_length(batches)
+    for done, batch in enumerate(batches, start=1):
+        for part in without_padding(batch):
+            model(part)
+        for quantizer in observing:
+            quantizer.commit()
+        progress(done, len(batches))
 
 
 def needs_calibration(model: QuantizedEncoder) -> bool:

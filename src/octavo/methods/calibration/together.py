@@ -12,11 +12,10 @@ from contextlib import contextmanager
 from torch import Tensor
 
 from octavo.graph import Encoder, QuantizedEncoder, Quantizer, State
-from octavo.graph.batches import without_padding
 from octavo.graph.quantizers.watch import channel_extremes, probe, watched
 from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
 from octavo.methods.calibration.permutation import channel_ranges, permute_groups, permutes
-from octavo.methods.calibration.ranges import calibrate, finish, in_few_batches
+from octavo.methods.calibration.ranges import calibrate, finish, observe
 from octavo.methods.context import Batches
 from octavo.progress import Progress, silent
 
@@ -32,16 +31,10 @@ def calibrate_together(
     _share_constants(models)
     _permute(host, models, batches)
     observing = [q for model in models for q in model.quantizers.values() if q.state is State.OBSERVE]
-    batches = in_few_batches(observing, batches)
     clipping = [{name for name, q in model.quantizers.items() if may_clip(q)} for model in models]
     clippable = {name: host.quantizers[name] for name in sorted(set().union(*clipping))}
     with channel_extremes(clippable) as extremes, _passing_on(host, observing):
-        for done, batch in enumerate(batches, start=1):
-            for piece in without_padding(batch):
-                host(piece)
-            for quantizer in observing:
-                quantizer.commit()
-            progress(done, len(batches))
+        observe(host, observing, batches, progress)
     for model, names in zip(models, clipping, strict=True):
         finish(model)
         warn_of_clipping(model, {name: extremes[name] for name in names})

@@ -114,6 +114,7 @@ def _round(
             beta=settings.beta,
         ),
         progress,
+        flips=settings.flips,
     )
     return replace(rounded, integers=rounded.integers + zero_point)
 
@@ -167,8 +168,11 @@ def _readers(graph: fx.GraphModule, site: Site) -> list[fx.Node]:
 def _about(model: QuantizedEncoder, batches: Batches, settings: AdaRound) -> dict[str, Any]:
     """Return what the rounded weights depend on."""
     recipe = replace(model.recipe, passes=tuple(p for p in model.recipe.passes if p.stage < Stage.WEIGHTS))
+    options = asdict(settings)
+    if settings.flips:  # said only where it is not so: folders from before it was an option go on
+        del options["flips"]
     return {
-        **asdict(settings),
+        **options,
         "recipe": recipe_to_dict(recipe),
         "data": fingerprint(*batches),
         "weights": fingerprint(*(model.parameter(site) for site in model.weight_sites)),

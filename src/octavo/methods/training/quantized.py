@@ -9,6 +9,7 @@ from torch import Tensor
 
 from octavo.errors import SpecError
 from octavo.graph import Encoder, QuantizedEncoder
+from octavo.graph.rewrites.fold import tie_norms, untie_norms
 from octavo.ledger import fingerprint
 from octavo.methods.context import Calibration, Context
 from octavo.methods.pipeline import carry_out
@@ -100,6 +101,7 @@ def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
                 quantizer.learn(trainable=False)
             case RunningRanges(momentum=momentum):
                 quantizer.learn(momentum=0.0 if quantizer.site.kind == "weight" else momentum)
+    tie_norms(model)
     model.graph.to(model.device)
 
 
@@ -136,6 +138,7 @@ def learned_ranges(model: QuantizedEncoder) -> list[Tensor]:
 
 def finish(model: QuantizedEncoder) -> None:
     """Take what was trained as the model's fixed ranges and weights: an ordinary quantized encoder."""
+    untie_norms(model)
     for quantizer in model.quantizers.values():
         quantizer.fix()
     model.refresh_weights()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -73,12 +74,21 @@ class Backend(ABC):
     # -- writing and opening ---------------------------------------------------------------------------------
 
     @abstractmethod
-    def write(self, model: Encoder, path: Path, *, opset: int | None = None, force: bool = False) -> Path:
+    def write(
+        self,
+        model: Encoder,
+        path: Path,
+        *,
+        opset: int | None = None,
+        force: bool = False,
+        inspect: Callable[[Path], object] | None = None,
+    ) -> Path:
         """Write a model as an artifact, complete or not at all.
 
         Arguments:
             opset: the ONNX operator set, the backend's choice if left out; others than ONNX's refuse one.
             force: replace what exists.
+            inspect: called with the finished artifact before it takes its place; an error keeps it from that.
         """
 
     @abstractmethod

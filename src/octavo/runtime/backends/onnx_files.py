@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +42,15 @@ class OnnxBackend(Backend, ABC):
         """What the translator is asked for."""
         return Options(left_out=self.left_out, flattens=self.flattens, fuses=self.fuses)
 
-    def write(self, model: Encoder, path: Path, *, opset: int | None = None, force: bool = False) -> Path:
+    def write(
+        self,
+        model: Encoder,
+        path: Path,
+        *,
+        opset: int | None = None,
+        force: bool = False,
+        inspect: Callable[[Path], object] | None = None,
+    ) -> Path:
         """Write an ONNX file that ONNX's own checker accepts."""
         # brings safetensors, which who only lists or runs files does without
         from octavo.files import check_output, write_file
@@ -57,6 +66,8 @@ class OnnxBackend(Backend, ABC):
         with write_file(path, force) as draft:
             draft.write_bytes(proto.SerializeToString())
             check_file(draft)
+            if inspect is not None:
+                inspect(draft)
         return path
 
     def onnx_model(self, model: Encoder, opset: int | None = None) -> ModelProto:

@@ -72,7 +72,7 @@ class Translation:
         self.replaced = replaced
         self.values: dict[fx.Node, Value | list[Value]] = {}
         self.weights: dict[fx.Node, Quantizer] = {}  # quantizers of weights, written where they are read
-        self.stored: dict[str, str] = {}  # initializers of integer weights by site
+        self.stored: dict[tuple[str, bool], str] = {}  # integer weights by site, and whether transposed
         self._deferred: dict[fx.Node, Callable[[], str]] = {}
         self._cache: dict[tuple[str, ...], str] = {}
         first = next(node for node in module.graph.nodes if node.op == "placeholder")
@@ -152,7 +152,7 @@ class Translation:
         tensor = self.tensor(node)
         assert tensor is not None
         shared = isinstance(tensor, nn.Parameter)
-        key = ("parameter", str(node.target))
+        key = ("parameter", str(id(tensor)))  # tied ones have several targets
         if key not in self._cache:
             array = tensor.detach().cpu().numpy()
             store = self.graph.initializer if shared else self.graph.constant

@@ -8,6 +8,7 @@ from torch import fx
 
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.sites.flow import CARRIER, operation
+from octavo.runtime.translate.weights import takes_factor
 
 _CARRIERS = CARRIER - {"to", "_to_copy", "type_as", "slice", "select", "split", "chunk", "unbind"}
 
@@ -49,12 +50,15 @@ def _constant_factor(node: fx.Node) -> float | None:
 
 
 def _takers(module: fx.GraphModule, node: fx.Node) -> list[fx.Node]:
-    """Return a linear layer and the quantizers behind it, along a chain in which every value is read once."""
+    """Return a linear layer and the quantizers behind it, along a chain in which every value is read once.
+
+    None are returned where the layer cannot take a factor over: its weight has other readers.
+    """
     quantizers: list[fx.Node] = []
     while len(node.users) == 1:
         name = operation(node)
         if name == "linear":
-            return [*quantizers, node]
+            return [*quantizers, node] if takes_factor(module, node) else []
         if node.op == "call_module" and isinstance(module.get_submodule(str(node.target)), Quantizer):
             quantizers.append(node)
         elif name not in _CARRIERS | {"matmul", "bmm", "dropout"}:

@@ -25,13 +25,12 @@ def quantize_activation(t: Translation, node: fx.Node, quantizer: Quantizer, fac
     scale = float(quantizer.scale[0]) * factor
     zero_point = int(quantizer.zero_point[0])
     dtype = integer_type(quantizer)
+    if is_clipped(quantizer):
+        bounds = [(edge - zero_point) * scale for edge in (quantizer.low, quantizer.high)]
+        name = t.graph.add("Clip", name, *(t.graph.constant(edge, np.float32) for edge in bounds))
     if dtype is np.int8:
         # kernels multiply unsigned by signed bytes: the same numbers, shifted by 128
         dtype, zero_point = np.uint8, zero_point + 128
-    if not fills_its_type(quantizer):
-        # QuantizeLinear saturates at the type's bounds; a narrower grid is clipped before it
-        bounds = [(edge - zero_point) * scale for edge in (quantizer.low, quantizer.high)]
-        name = t.graph.add("Clip", name, *(t.graph.constant(edge, np.float32) for edge in bounds))
     step = t.graph.constant(scale, np.float32, "scale")
     offset = t.graph.constant(zero_point, dtype, "zero_point")
     integers = t.graph.add("QuantizeLinear", name, step, offset, name=quantizer.site.name + INTEGERS)
@@ -47,10 +46,13 @@ def integer_type(quantizer: Quantizer) -> type[np.integer]:
     return np.uint16 if wide else np.uint8
 
 
-def fills_its_type(quantizer: Quantizer) -> bool:
-    """Return whether the grid ends where its integer type ends."""
+def is_clipped(quantizer: Quantizer) -> bool:
+    """Return whether a tensor is clipped before QuantizeLinear, which saturates where a byte ends.
+
+    A narrower grid is, and one of 16 bits: OpenVINO leaves out the operators that would saturate there.
+    """
     bounds = np.iinfo(integer_type(quantizer))
-    return (quantizer.low, quantizer.high) == (bounds.min, bounds.max)
+    return quantizer.spec.bits > 8 or (quantizer.low, quantizer.high) != (bounds.min, bounds.max)
 
 
 def check_quantizers(quantizers: Iterable[Quantizer], opset: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import fx
 from octavo.errors import SpecError
 from octavo.graph.encoder import Encoder
 from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.runtime.narrowing import multiplies_bytes, wide_weights
 from octavo.runtime.translate.grids import check_quantizers
 from octavo.runtime.translate.onnx_graph import IR_VERSIONS, OnnxGraph
 from octavo.runtime.translate.options import Options
@@ -78,5 +80,17 @@ def _metadata(model: Encoder) -> dict[str, str]:
     if model.head == "encoder":
         described |= {"pooling": model.pooling, "modules": ",".join(model.sentence.step_names)}
     if isinstance(model, QuantizedEncoder):
-        described["recipe"] = model.recipe.name
+        described |= {"recipe": model.recipe.name, "processors": _processors(model)}
+    if model.head.endswith("classification"):
+        described["labels"] = json.dumps(list((model.config.id2label or {}).values()))
     return described
+
+
+def _processors(model: Encoder) -> str:
+    """Return on which processors the file computes what was quantized."""
+    if not (wide_weights(model) and multiplies_bytes(model)):
+        return "any"
+    return (
+        "x86 with VNNI, Arm; on other x86 processors sums of products with 8-bit weights may saturate: "
+        "export with reduce_range for those"
+    )

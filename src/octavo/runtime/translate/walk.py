@@ -41,9 +41,23 @@ def _write_node(t: Translation, node: fx.Node) -> None:
     elif node in t.replaced:
         t.values[node] = t.values[t.replaced[node]]
     elif operation(node) not in TABLE:
-        raise ModelError(f"the operation {node.target} has no ONNX translation here; export is not possible")
+        raise ModelError(
+            f"the operation {node.target}{_where(node)} has no ONNX translation here; export is not possible"
+        )
     else:
-        t.values[node] = TABLE[operation(node)](t, node)
+        try:
+            t.values[node] = TABLE[operation(node)](t, node)
+        except ModelError as error:
+            raise ModelError(f"{error}{_where(node)}") from error
+
+
+def _where(node: fx.Node) -> str:
+    """Return the module that a node was captured in: " (in encoder.layer.1.fourier, an FNetTransform)"."""
+    stack = [entry for entry in (node.meta.get("nn_module_stack") or {}).values() if entry[0]]
+    if not stack:
+        return ""
+    path, kind = stack[-1]
+    return f" (in {path.removeprefix('model.')}, {str(getattr(kind, '__name__', kind)).rpartition('.')[2]})"
 
 
 def _write_module(t: Translation, node: fx.Node) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, fx
 
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
-from octavo.runtime.translate.grids import integer_type
+from octavo.runtime.translate.grids import integer_type, is_clipped
 
 _BIAS_LIMIT = 2**30
 _FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
@@ -26,15 +26,19 @@ def integers_of(t: Translation, node: fx.Node) -> tuple[Quantizer, Tensor]:
     return quantizer, quantizer.integers(value.detach())
 
 
-def store(t: Translation, quantizer: Quantizer, integers: NDArray[np.int32]) -> str:
+def store(
+    t: Translation, quantizer: Quantizer, integers: NDArray[np.int32], *, transposed: bool = False
+) -> str:
     """Store an initializer of 4, 8 or 16 bits; layers that share a weight find it stored already."""
     name = quantizer.site.name
-    if name not in t.stored:
+    key = (name, transposed)
+    if key not in t.stored:
+        array = integers.T if transposed else integers
         if quantizer.spec.bits <= 4:
-            t.stored[name] = t.graph.packed_initializer(integers, 4, quantizer.low < 0, name)
+            t.stored[key] = t.graph.packed_initializer(array, 4, quantizer.low < 0, name)
         else:
-            t.stored[name] = t.graph.initializer(integers.astype(integer_type(quantizer)), name)
-    return t.stored[name]
+            t.stored[key] = t.graph.initializer(array.astype(integer_type(quantizer)), name)
+    return t.stored[key]
 
 
 def _zero_point(t: Translation, quantizer: Quantizer, values: NDArray[np.int32]) -> str:
@@ -89,6 +93,11 @@ def linear_layer(
         product = t.graph.add("MatMulIntegerToFloat", *operands, added, name=name, domain=ONNX_RUNTIME)
         return Value(name=product, flat=flat)
     matrix, scale = _matrix(t, weight, factor)
+    fits = fits_accumulator(numbers, t.value(source).scale, scale)
+    if scale is not None and (not fits or _ends_clipped(t, node)):
+        return Value(
+            name=add_apart(t, t.graph.add("MatMul", x, matrix, name=name), numbers, label), flat=flat
+        )
     if flat or source.meta["val"].dim() == 2:
         added = _bias(t, numbers, t.value(source).scale, scale, label)
         return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
@@ -96,20 +105,80 @@ def linear_layer(
     return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added), flat=flat)
 
 
+def fits_accumulator(
+    bias: NDArray[np.float64], step: float | None, scale: NDArray[np.float32] | None
+) -> bool:
+    """Return whether a bias on the accumulator's grid is far from the ends of 32 bits."""
+    return (
+        step is None or scale is None or bool(np.abs(bias / (np.float64(step) * scale)).max() <= _BIAS_LIMIT)
+    )
+
+
+def _ends_clipped(t: Translation, node: fx.Node) -> bool:
+    """Return whether a result goes to a grid that is not a byte's, dropout aside."""
+    for user in node.users:
+        if user.op == "call_module":
+            module = t.module.get_submodule(str(user.target))
+            if is_clipped(module) if isinstance(module, Quantizer) else _ends_clipped(t, user):
+                return True
+    return False
+
+
+def add_apart(t: Translation, product: str, bias: NDArray[np.float64], name: str) -> str:
+    """Add a bias by subtracting its negative, which ONNX Runtime does not fuse with the product.
+
+    It would round the bias to 32 bits where that overflows, and compute a product in float whose result goes
+    to another grid than a byte's.
+    """
+    return t.graph.add("Sub", product, t.graph.constant(-bias, np.float32, name))
+
+
 def _matrix(t: Translation, weight: fx.Node, factor: float) -> tuple[str, NDArray[np.float32] | None]:
     """Return Wᵀ (in, out) in float, and its scales (scalar or (out,)) if it is stored as integers."""
     if weight not in t.weights:
-        tensor = t.tensor(weight)
-        if tensor is None or len(weight.users) > 1:
+        if not _is_read_once(t.module, weight):
+            assert factor == 1.0, weight  # `takes_factor` said so
             return t.once("Transpose", t.full(weight), perm=[1, 0]), None
+        tensor = t.tensor(weight)
+        assert tensor is not None
         array = (tensor.detach().cpu() * factor).numpy().T
         return t.graph.initializer(array, str(weight.target)), None
     quantizer = t.weights[weight]
     if _is_tied(quantizer):
+        assert factor == 1.0, weight  # `takes_factor` said so
         return t.once("Transpose", t.full(weight), perm=[1, 0]), grid_along(quantizer, 0)[0]
     name, step, offset, scale = _integer_matrix(t, weight, factor)
     axis = {"axis": 1} if scale.ndim else {}
     return t.once("DequantizeLinear", name, step, offset, **axis), scale
+
+
+def takes_factor(module: fx.GraphModule, layer: fx.Node) -> bool:
+    """Return whether the weight of a linear layer can be multiplied by a number for this layer alone.
+
+    Integers have a scale of their own in every layer that reads them; floats that others read do not.
+    """
+    weight = layer.args[1]
+    assert isinstance(weight, fx.Node)
+    if weight.op == "call_module":
+        quantizer = module.get_submodule(str(weight.target))
+        return isinstance(quantizer, Quantizer) and not _is_tied(quantizer)
+    return _is_read_once(module, weight)
+
+
+def _is_read_once(module: fx.GraphModule, weight: fx.Node) -> bool:
+    """Return whether a weight is a parameter that one operation reads; tied ones have several names."""
+    if weight.op != "get_attr":
+        return False
+    tensor = _attribute(module, weight)
+    others = (node for node in module.graph.nodes if node.op == "get_attr" and node is not weight)
+    return len(weight.users) == 1 and all(_attribute(module, node) is not tensor for node in others)
+
+
+def _attribute(module: fx.GraphModule, node: fx.Node) -> object:
+    value: object = module
+    for part in str(node.target).split("."):
+        value = getattr(value, part)
+    return value
 
 
 def _is_tied(quantizer: Quantizer) -> bool:
@@ -124,7 +193,7 @@ def _integer_matrix(
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
     scale = (scale * np.float32(factor)).astype(np.float32)
-    name = store(t, quantizer, integers.cpu().numpy().T)
+    name = store(t, quantizer, integers.cpu().numpy(), transposed=True)
     return name, t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point), scale
 
 
@@ -170,8 +239,6 @@ def _bias(
         return t.graph.constant(numbers, np.float32, name)
     grid = np.float32(step) * scale
     integers = np.rint(numbers / grid)
-    if np.abs(integers).max() > _BIAS_LIMIT:
-        return t.graph.constant(numbers, np.float32, name)
     stored = t.graph.constant(integers, np.int32, name)
     steps = [
         t.graph.constant(np.float32(step), np.float32, "scale"),
@@ -240,11 +307,11 @@ def _packed_table(t: Translation, quantizer: Quantizer, integers: Tensor) -> tup
     if integers.shape[1] % (8 // bits):
         bits = 8
     name = quantizer.site.name
-    if name not in t.stored:
-        t.stored[name] = t.graph.initializer(
+    if (name, False) not in t.stored:
+        t.stored[name, False] = t.graph.initializer(
             _pack_columns((integers - quantizer.low).cpu().numpy(), bits), name
         )
-    return t.stored[name], bits
+    return t.stored[name, False], bits
 
 
 def _unpack(t: Translation, packed: str, bits: int, low: int) -> str:

@@ -8,18 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from octavo.errors import ModelError
 from octavo.graph.sites.flow import operation
 from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
 from octavo.runtime.translate.operations.table import translates
 
 _UNARY = {
-    "abs": "Abs", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log",
-    "neg": "Neg",
+    "abs": "Abs", "acos": "Acos", "ceil": "Ceil", "cos": "Cos", "erf": "Erf", "exp": "Exp", "floor": "Floor",
+    "log": "Log", "neg": "Neg",
     "relu": "Relu", "sigmoid": "Sigmoid", "sign": "Sign", "sin": "Sin", "sqrt": "Sqrt", "tanh": "Tanh",
 }  # fmt: skip
 _BINARY = {
     "mul": "Mul",
+    "multiply": "Mul",
     "div": "Div",
+    "divide": "Div",
     "pow": "Pow",
     "min": "Min",
     "max": "Max",
@@ -51,6 +54,8 @@ def operands(
 
 @translates(*_UNARY)
 def _unary(t: Translation, node: fx.Node) -> Value:
+    if not isinstance(node.meta["val"], Tensor):
+        return _size_arithmetic(t, node, _UNARY[operation(node)])
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
     return Value(name=t.graph.add(_UNARY[operation(node)], *names, name=node.name), flat=flat)
 
@@ -59,8 +64,24 @@ def _unary(t: Translation, node: fx.Node) -> Value:
 def _binary(t: Translation, node: fx.Node) -> Value:
     if not isinstance(node.meta["val"], Tensor):
         return _size_arithmetic(t, node, _BINARY[operation(node)])
+    if operation(node) in ("min", "max") and not (len(node.args) == 2 and isinstance(node.args[1], fx.Node)):
+        raise ModelError(f"{node.target} along an axis has no ONNX translation here; export is not possible")
+    if node.kwargs.get("rounding_mode") is not None:
+        return _rounded_division(t, node)
     names, flat = operands(t, node, list(node.args[:2]), node.meta["val"].dtype)
     return Value(name=t.graph.add(_BINARY[operation(node)], *names, name=node.name), flat=flat)
+
+
+def _rounded_division(t: Translation, node: fx.Node) -> Value:
+    """Write a division that is rounded down or towards zero; of integers in float, which holds any size."""
+    dtype = node.meta["val"].dtype
+    wide = dtype if dtype.is_floating_point else torch.float64
+    quotient = t.graph.add("Div", *(t.full(a, wide) for a in node.args[:2]))
+    rounded = t.graph.add("Floor", quotient)
+    if node.kwargs["rounding_mode"] == "trunc":
+        negative = t.graph.add("Less", quotient, t.full(0.0, wide))
+        rounded = t.graph.add("Where", negative, t.graph.add("Ceil", quotient), rounded)
+    return Value(name=rounded if wide == dtype else t.graph.add("Cast", rounded, to=ONNX_TYPES[dtype]))
 
 
 def _size_arithmetic(t: Translation, node: fx.Node, name: str) -> Value:
@@ -173,12 +194,16 @@ def _common(arguments: Any) -> torch.dtype:
 
 @translates(*_LOGIC)
 def _logic(t: Translation, node: fx.Node) -> Value:
+    if node.meta["val"].dtype != torch.bool:
+        raise ModelError(f"{node.target} of integers has no ONNX translation here; export is not possible")
     names = [t.full(a, torch.bool) for a in node.args[:2]]
     return Value(name=t.graph.add(_LOGIC[operation(node)], *names, name=node.name))
 
 
 @translates("bitwise_not", "logical_not")
 def _not(t: Translation, node: fx.Node) -> Value:
+    if node.meta["val"].dtype != torch.bool:
+        raise ModelError(f"{node.target} of integers has no ONNX translation here; export is not possible")
     return Value(name=t.graph.add("Not", t.full(node.args[0], torch.bool), name=node.name))
 
 

@@ -122,6 +122,22 @@ def _repeat(t: Translation, node: fx.Node) -> Value:
     return replace(value, name=t.graph.add("Tile", name, t.shape(counts), name=node.name))
 
 
+@translates("repeat_interleave")
+def _repeat_interleave(t: Translation, node: fx.Node) -> Value:
+    """Write every entry along an axis some times in a row: a new axis behind it, spread and joined to it."""
+    source, count = _source(node), node.args[1]
+    given = node.args[2] if len(node.args) > 2 else node.kwargs.get("dim")
+    if not isinstance(count, int) or not isinstance(given, int):
+        raise ModelError(f"{node.target} by counts that vary has no ONNX translation here")
+    rank = source.meta["val"].dim()
+    axis = given % rank
+    apart = t.graph.add("Unsqueeze", t.full(source), t.graph.constant([axis + 1], np.int64))
+    counts = [1] * (rank + 1)
+    counts[axis + 1] = count
+    spread = t.graph.add("Tile", apart, t.graph.constant(counts, np.int64))
+    return Value(name=t.graph.add("Reshape", spread, t.shape([*node.meta["val"].shape]), name=node.name))
+
+
 @translates("slice")
 def _slice(t: Translation, node: fx.Node) -> Value:
     given: list[Any] = [*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :]]
@@ -167,7 +183,11 @@ def _scalar(t: Translation, size: Any) -> str:
 def _join(t: Translation, node: fx.Node) -> Value:
     parts, dtype = node.args[0], node.meta["val"].dtype
     axis = int(str(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)))
-    names = [t.full(part, dtype) for part in parts]  # type: ignore[union-attr]
+    # torch skips parts of shape (0,), whatever the others' rank is
+    kept: list[Any] = [part for part in parts if list(part.meta["val"].shape) != [0]]  # type: ignore[union-attr]
+    if operation(node) == "cat" and len(kept) == 1:
+        return t.value(kept[0])
+    names = [t.full(part, dtype) for part in kept]
     if operation(node) == "stack":
         axes = t.graph.constant([axis], np.int64)
         names = [t.graph.add("Unsqueeze", name, axes) for name in names]
@@ -210,7 +230,8 @@ def _pad(t: Translation, node: fx.Node) -> Value:
     for back in range(len(pads) // 2):
         axis = rank - 1 - back
         before[axis], after[axis] = pads[2 * back], pads[2 * back + 1]
-    fill = t.full(0, dtype)
+    given = [a for a in (*node.args[2:], node.kwargs.get("value")) if isinstance(a, int | float)]
+    fill = t.full(given[0] if given else 0, dtype)
     return Value(
         name=t.graph.add("Pad", t.full(node.args[0]), t.graph.constant(before + after, np.int64), fill)
     )

@@ -109,6 +109,19 @@ def _reduce(t: Translation, node: fx.Node) -> Value:
     return Value(name=t.graph.add(name, *inputs, name=node.name, keepdims=int(keep)), flat=flat)
 
 
+@translates("linalg_vector_norm")
+def _vector_norm(t: Translation, node: fx.Node) -> Value:
+    order: Any = node.args[1] if len(node.args) > 1 else 2
+    axes: Any = node.args[2] if len(node.args) > 2 else None
+    keep = bool(node.args[3]) if len(node.args) > 3 else False
+    if order not in (1, 2) or axes is None:
+        raise ModelError(
+            f"a vector norm of order {order} has no ONNX translation here; export is not possible"
+        )
+    inputs = [t.full(node.args[0]), t.graph.constant([int(axis) for axis in axes], np.int64)]
+    return Value(name=t.graph.add(f"ReduceL{int(order)}", *inputs, name=node.name, keepdims=int(keep)))
+
+
 @translates("any", "all")
 def _any(t: Translation, node: fx.Node) -> Value:
     value = node.meta["val"]
