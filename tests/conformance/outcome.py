@@ -18,6 +18,7 @@ COLUMNS = (
     "int8 in onnxruntime",
     "float in openvino",
     "int8 in openvino",
+    "heads in files",
 )
 """The columns of the page, in order; each stands for one or several checks of a family."""
 

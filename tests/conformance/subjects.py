@@ -17,8 +17,8 @@ from tests.graph import families
 
 Batch = dict[str, Tensor]
 
-LENGTHS = (3, 64, 65, 130)
-LONGEST = 160
+LENGTHS = (3, 64, 65, 130, 300)
+LONGEST = 320
 NAME = "a tiny model"
 """The same for every family, so that equal refusals read alike."""
 
@@ -46,9 +46,11 @@ def batches(family: str) -> dict[str, Batch]:
         for padded in (False, True):
             batch = families.batch((3, length), padded)
             ids, mask = batch["input_ids"], batch["attention_mask"]
-            # T5's classifiers read the hidden state there; BigBird tells questions from answers by it
+            # T5's classifiers read the hidden state there, and want as many in every text of a batch; BigBird
+            # tells questions from answers by it
             if isinstance(config.eos_token_id, int):
-                for end in (mask.sum(1) // 2, mask.sum(1) - 1):
+                tokens = mask.sum(1)
+                for end in (tokens - 1,) if int(tokens.min()) == 1 else (tokens // 2 - 1, tokens - 1):
                     ids[torch.arange(len(ids)), end] = config.eos_token_id
             batch["input_ids"] = ids.masked_fill(mask == 0, padding)
             found[f"{length} tokens{', padded' if padded else ''}"] = batch

@@ -70,8 +70,27 @@ def test_a_family_that_cannot_be_captured_is_refused_with_the_operation_and_its_
 
 
 def test_layers_that_are_not_found_are_told() -> None:
-    # without its CUDA kernel, MRA's attention is zeros: there is nothing to find
+    network = families.network("bert", "encoder")
+    network.config.num_hidden_layers = 6
     with pytest.warns(
-        OctavoWarning, match="tiny mra: 6 layers were found, its configuration says 3; names and"
+        OctavoWarning, match="tiny bert: 2 layers were found, its configuration says 6; names and"
     ):
+        make_encoder("tiny bert", network, None, "encoder")
+
+
+def test_zeros_in_place_of_a_missing_kernel_are_refused() -> None:
+    """Without its CUDA kernel, Hugging Face's MRA has zeros for attention, and says nothing."""
+    message = r"^tiny mra: the model computes a constant in modeling_mra, line \d+ \(zeros_like\), where "
+    with pytest.raises(CaptureError, match=message):
         captured("mra")
+
+
+def test_attention_without_softmax_lies_in_its_own_layer() -> None:
+    """YOSO's probabilities are powers of arc cosines."""
+    _, encoder = captured("yoso")
+    roles = [{s.role for s in encoder.activation_sites if s.layer == layer} for layer in range(LAYERS)]
+    assert roles[0] == roles[1] == roles[2] >= {"projection", "activation", "ffn_input", "layer_output"}
+    assert {s.role for s in encoder.activation_sites if s.layer is None} == {
+        "embedding_sum",
+        "embedding_norm",
+    }

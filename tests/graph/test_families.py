@@ -164,6 +164,7 @@ def test_linear_inputs_are_quantized_and_nothing_else(pair: Pair) -> None:
 # -- a whole quantization ------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.* reads padding:octavo.OctavoWarning")
 def test_a_quantized_model_is_close_repeats_itself_and_changes_with_its_bits(pair: Pair) -> None:
     _, encoder = pair
     batch = families.batch((4, 10), padded=True)

@@ -13,7 +13,7 @@ import torch
 
 import octavo
 from octavo.errors import ModelError
-from octavo.graph import Encoder, QuantizedEncoder
+from octavo.graph import Encoder, Head, QuantizedEncoder
 from octavo.graph.capture.source import make_encoder
 from octavo.graph.quantizers.switch import switched_off
 from octavo.runtime.artifacts import open_onnx
@@ -23,8 +23,8 @@ from octavo.runtime.exporting import check_exportable, export
 from octavo.runtime.parity import site_parity
 from tests.graph import families
 
-LONGEST = 140
-LENGTHS = (3, 64, 65, 130)
+LONGEST = 320
+LENGTHS = (3, 64, 65, 130, 300)
 SLICE = ("bert", "albert", "modernbert")
 # what is refused, before calibration, and the words that say why
 REFUSED = {"tapas": r"aten\.scatter_reduce\.two \(in embeddings", "xmod": "indexing by truth values"}
@@ -59,7 +59,7 @@ def model_of(family: str, recipe: str) -> Encoder:
         return encoder
     data = [
         {"input_ids": families.batch((2, length), seed=seed)["input_ids"]}
-        for seed, length in enumerate((9, 64, 130))
+        for seed, length in enumerate((9, 64, 300))
     ]
     return octavo.quantize(encoder, chosen, calibration=data)
 
@@ -144,6 +144,37 @@ def test_a_file_computes_its_simulation(family: str, recipe: str, backend: str) 
                     f"{length} tokens{', padded' if padded else ''}: {str(error).splitlines()[0]}"
                 )
     assert not failures, "; ".join(failures)
+
+
+# -- heads ---------------------------------------------------------------------------------------------------
+
+# The others are in `make conformance`.
+HEADS: tuple[Head, ...] = (
+    "sequence-classification",
+    "token-classification",
+    "question-answering",
+    "masked-lm",
+)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_file_with_a_head_rounds_as_its_simulation_does(head: Head, tmp_path: Path) -> None:
+    """The pooler reads one token of a quantized tensor, and the tied table has a row of zeros."""
+    pytest.importorskip("onnxruntime")
+    network = families.network("bert", head)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() == 2:
+                parameter.mul_(parameter.shape[1] ** -0.5 / parameter.std().clamp(min=1e-6))
+    assert not network.get_input_embeddings().weight[0].any()
+    batches = [families.batch((3, 12), padded=True), families.batch((2, 40))]
+    model = octavo.quantize(
+        make_encoder("tiny bert", network, None, head), octavo.recipe("int8"), calibration=batches
+    )
+    path = export(model, tmp_path / "model.onnx", check=True)
+    for batch in batches:
+        parity = site_parity(model, path, batch)
+        assert parity.most_steps <= 1 and parity.equal > 0.999 and parity.difference < 1e-3, parity
 
 
 @pytest.mark.slow

@@ -30,6 +30,9 @@ EXPORTED = (
     "w8a32-e4",
     "w4a32-e2",
     "qbert-w8a8",
+    "int8-weights",
+    "int8-small",
+    "w4a8",
 )
 
 
@@ -47,6 +50,7 @@ def test_a_float_model_is_the_same_in_onnxruntime(tiny_encoder: Encoder, tmp_pat
     np.testing.assert_allclose(outputs(path, tiny_encoder)["last_hidden_state"], expected, atol=2e-5)
 
 
+@pytest.mark.filterwarnings("ignore:GPTQ. .* texts give")
 @pytest.mark.parametrize("name", EXPORTED)
 def test_every_static_preset_agrees_with_its_simulation(
     name: str, tiny_encoder: Encoder, tmp_path: Path

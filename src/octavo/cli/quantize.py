@@ -10,6 +10,7 @@ import typer
 import octavo
 from octavo.cli.command import command
 from octavo.cli.console import Console
+from octavo.cli.exportable import warn_unless_exportable
 from octavo.cli.options import (
     TEXT_FILE,
     Device,
@@ -113,6 +114,7 @@ def _quantize(
 ) -> None:
     chosen, texts = _read(console, recipe, calibration, limit, output, force)
     encoder = console.load(model, head=head, device=device, seed=seed)
+    warn_unless_exportable(console, encoder)
     with console.progress(f"Quantizing by {chosen.name}") as progress:
         quantized = octavo.quantize(
             encoder,

@@ -12,6 +12,7 @@ import typer
 
 from octavo.cli.command import command
 from octavo.cli.console import Console
+from octavo.cli.exportable import warn_unless_exportable
 from octavo.cli.options import (
     DataOption,
     Device,
@@ -192,6 +193,7 @@ def _qat(
         with console.progress(f"Loading {model}"):
             base = load(model, device=_device(device, accelerator))
         check_head(base, task)
+        warn_unless_exportable(console, base)
         examples = read_task(base, task, data, hyper.max_length)
         with console.progress(f"Training {chosen.name}") as progress:
             options = _options(progress, accelerator, log, compiled)

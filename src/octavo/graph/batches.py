@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 Tokens = dict[str, list[int]]
 
 
+class Padded(dict[str, Tensor]):
+    """A batch whose padding counts, for a model that reads it: it is never cut off (see `padding`)."""
+
+
 def from_texts(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str | tuple[str, str]],
@@ -83,10 +87,13 @@ def _collate(items: Sequence[Tokens], inputs: Sequence[str], padding: Mapping[st
 
 
 def without_padding(batch: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-    """Cut a padded batch into batches of rows of one length, padding removed on whichever side it stands."""
+    """Cut a padded batch into batches of rows of one length, padding removed on whichever side it stands.
+
+    A batch whose padding counts stays whole.
+    """
     mask = batch.get("attention_mask")
-    if mask is None or bool(mask.all()):
-        yield dict(batch)
+    if mask is None or isinstance(batch, Padded) or bool(mask.all()):
+        yield batch if isinstance(batch, Padded) else dict(batch)
         return
     lengths = mask.sum(dim=1)
     if bool((lengths == 0).any()):
@@ -103,13 +110,17 @@ def without_padding(batch: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
 
 
 def of_equal_length(batches: Iterable[Mapping[str, Tensor]], rows: int = 64) -> list[dict[str, Tensor]]:
-    """Return the same texts without padding in as few batches as can be, each of one length."""
-    groups: dict[tuple[int, tuple[str, ...]], list[dict[str, Tensor]]] = {}
+    """Return the same texts in as few batches as can be, each of one length: without padding, or with it
+    where it counts.
+    """
+    groups: dict[tuple[int, bool, tuple[str, ...]], list[dict[str, Tensor]]] = {}
     for batch in batches:
         for part in without_padding(batch):
-            groups.setdefault((part["input_ids"].shape[1], tuple(sorted(part))), []).append(part)
+            length, padded = part["input_ids"].shape[1], isinstance(part, Padded)
+            groups.setdefault((length, padded, tuple(sorted(part))), []).append(part)
     made: list[dict[str, Tensor]] = []
-    for (_, names), parts in sorted(groups.items()):
+    for (_, padded, names), parts in sorted(groups.items()):
         cut = {name: torch.cat([part[name] for part in parts]).split(rows) for name in names}
-        made += [dict(zip(names, chunk, strict=True)) for chunk in zip(*cut.values(), strict=True)]
+        kind = Padded if padded else dict
+        made += [kind(zip(names, chunk, strict=True)) for chunk in zip(*cut.values(), strict=True)]
     return made

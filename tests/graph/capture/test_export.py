@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from octavo.errors import CaptureError
+from octavo.errors import CaptureError, DataError
 from octavo.graph import Encoder, attach
 from octavo.graph.capture.export import capture, move
 from octavo.methods import quantize
@@ -91,3 +91,47 @@ def test_a_quantized_graph_compiles(bert: Encoder) -> None:
         compiled = torch.compile(model.graph)(*model.arguments(batch))
     # fused kernels round differently in the last bit, which may move a value by one step of its grid
     assert torch.allclose(compiled[0], model(batch)["logits"], atol=2e-2)
+
+
+# -- conditions of the model's own code ----------------------------------------------------------------------
+
+
+class Filled(nn.Module):
+    """A model that writes into zeros before a layer reads them."""
+
+    def __init__(self, fills: bool) -> None:
+        super().__init__()
+        self.table, self.layer, self.fills = nn.Embedding(10, 4), nn.Linear(4, 4), fills
+
+    def forward(self, input_ids: Tensor, return_dict: bool = True) -> BaseModelOutput:
+        hidden = self.table(input_ids)
+        result = torch.zeros_like(hidden)
+        if self.fills:
+            result.copy_(hidden.tanh())
+        return BaseModelOutput(last_hidden_state=self.layer(result) + hidden)
+
+
+def test_zeros_that_are_filled_are_no_stand_in() -> None:
+    capture(Filled(True), ["input_ids"], ["last_hidden_state"], 16, "filled")
+    with pytest.raises(
+        CaptureError, match=r"^empty: the model computes a constant \(zeros_like\), where its"
+    ):
+        capture(Filled(False), ["input_ids"], ["last_hidden_state"], 16, "empty")
+
+
+@pytest.mark.filterwarnings("ignore:.* layers were found:octavo.OctavoWarning")  # the decoder's as well
+def test_what_a_model_refuses_its_graph_refuses() -> None:
+    """mT5's classifier reads the last end token of each text, and mixes texts where some have more."""
+    network, encoder = families.captured("mt5", "sequence-classification")
+    end = encoder.config.eos_token_id
+    good = {"input_ids": torch.tensor([[7, 8, 9, end], [9, 8, 7, end]])}
+    assert torch.allclose(encoder(good)["logits"], network(**good)["logits"], atol=1e-6)
+    bad = {"input_ids": torch.tensor([[7, 8, end, end], [9, 8, 7, 6]])}
+    with pytest.raises(ValueError, match="the same number of <eos> tokens"):
+        network(**bad)
+    message = (
+        r"^tiny mt5: the model's own code refuses these texts in one batch, since "
+        r"`torch\.unique_consecutive.* == 1` in modeling_mt5, line \d+ does not hold; run each in a batch"
+    )
+    with pytest.raises(DataError, match=message):
+        encoder(bad)

@@ -4,7 +4,8 @@ import json
 import re
 import warnings
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from octavo.errors import ModelError, OctavoWarning
 from octavo.graph import Head
-from octavo.graph.capture.source import locate
+from octavo.graph.capture.source import locate, make_encoder
 from octavo.methods import load
 from tests.graph import families
 from tests.test_sentence import POOLING, TRANSFORMER, write_modules
@@ -251,3 +252,17 @@ def test_the_demo_model_is_the_real_one(demo_encoder: Any) -> None:
     assert demo_encoder.max_length == 512
     assert demo_encoder.pooling == "mean"
     assert len(demo_encoder.activation_sites) == 3 + 13 * 6
+
+
+@pytest.mark.parametrize("types", [False, True], ids=["no token types given", "token types given"])
+def test_token_types_that_a_model_makes_itself_stay_its_own(types: bool) -> None:
+    """BigBird's question answering tells questions from answers by the first separator."""
+    network = families.network("big-bird", "question-answering")
+    names = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
+    tokenizer = SimpleNamespace(model_input_names=names, model_max_length=64)
+    encoder = make_encoder("tiny", network, cast(Any, tokenizer), "question-answering")
+    batch = {"input_ids": torch.tensor([[7, 8, 3, 9, 10, 3]])}
+    if types:
+        batch["token_type_ids"] = torch.tensor([[0, 0, 0, 1, 1, 1]])
+    assert encoder.inputs == names
+    assert torch.equal(encoder(batch)["start_logits"], network(**batch).start_logits)

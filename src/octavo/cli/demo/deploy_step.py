@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from octavo.cli.demo.story import MODEL, Story
+from octavo.cli.exportable import can_export
 from octavo.runtime.backends import BACKENDS
 
 if TYPE_CHECKING:
@@ -18,10 +19,15 @@ RUNTIMES = tuple(BACKENDS)
 SHAPES = ((1, 32), (32, 128))
 
 
+def runtimes_here() -> list[str]:
+    """Return the runtimes that files can be written for and run in."""
+    return [name for name in RUNTIMES if can_export() and find_spec(name) is not None]
+
+
 def deploy(story: Story) -> None:
     """Export the int8 model for every runtime that is here, check that integers are used, and time it."""
     story.begin(f"Integers that really run: recipe {DEPLOYED}")
-    runtimes = [name for name in RUNTIMES if find_spec("onnx") is not None and find_spec(name) is not None]
+    runtimes = runtimes_here()
     if not runtimes:
         story.tell("ONNX Runtime is not installed; pip install 'octavo[onnx]' shows this step.")
         return

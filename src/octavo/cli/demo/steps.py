@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from octavo.cli.demo.deploy_step import deploy
+from octavo.cli.demo.deploy_step import deploy, runtimes_here
 from octavo.cli.demo.neighbours import find_example, similarities
 from octavo.cli.demo.report_step import report
 from octavo.cli.demo.story import MODEL, Story
@@ -32,11 +32,14 @@ BROKEN, MIXED, GROUPED = "w8a8", "w8a8-mp", "w8a8-peg6"
 
 
 def meet(story: Story) -> None:
-    """Load the model and show its sites."""
+    """Load the model and show its sites; one that the last step could not write is refused here."""
     from octavo.graph.sizes import float_bytes
+    from octavo.runtime.exporting import check_exportable
 
     story.begin("A real model and its sites")
     story.encoder = encoder = story.console.load(MODEL, device=story.device, seed=story.seed)
+    if runtimes_here():
+        check_exportable(encoder)
     activations, weights, size = encoder.activation_sites, encoder.weight_sites, float_bytes(encoder)
     story.tell(
         f"""{MODEL} is all-MiniLM-L6-v2, a sentence encoder in wide use: it turns a text into an embedding of

@@ -13,8 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.fx.node import has_side_effect
 
-from octavo.errors import CaptureError
+from octavo.errors import CaptureError, DataError
+from octavo.graph.sites.flow import Flow, operation
 
 _MOST_BATCH = 65536
 # An example of 2 x 9 tokens: sizes of 0 and 1 would be baked into the graph, and equal sizes taken for one.
@@ -47,11 +50,12 @@ def capture(
     """
     exported = _export(_Positional(model, inputs, outputs), len(inputs), max_length, name)
     graph = _graph_module(exported, inputs, {id(tensor): path for path, tensor in model.named_parameters()})
-    _drop_checks(graph)
+    _drop_checks(graph, name)
     _dropout_as_modules(graph)
     graph.graph.eliminate_dead_code()
     graph.delete_all_unused_submodules()
     graph.recompile()
+    _refuse_stand_ins(graph, name)
     return graph.eval()
 
 
@@ -74,6 +78,31 @@ def _export(wrapper: nn.Module, count: int, max_length: int, name: str) -> torch
                 failure = error
     assert failure is not None
     raise CaptureError(_explain(failure, conditions, name)) from failure
+
+
+_STAND_INS = {"zeros_like", "ones_like", "full_like", "empty_like"}
+_FRAME = re.compile(r'File "\S*?(?P<module>modeling_\w+)\.py", line (?P<line>\d+)')
+
+
+def _refuse_stand_ins(graph: fx.GraphModule, name: str) -> None:
+    """Refuse a model in which a constant stands where a layer reads a result.
+
+    MRA returns zeros for its attention where its CUDA kernel is missing; whatever follows means nothing.
+    """
+    for value in Flow(graph).ordered():
+        read = [reader for reader in value.readers if reader.op != "output"]
+        if operation(value.node) in _STAND_INS and read and not _is_filled(value.node):
+            raise CaptureError(
+                f"{name}: the model computes a constant{_place(value.node)} ({operation(value.node)}), where "
+                "its next layer reads a result. A kernel that it needs is missing, and its outputs would "
+                "mean nothing; use a version of the model that needs none"
+            )
+
+
+def _is_filled(node: fx.Node) -> bool:
+    """Return whether something writes into a tensor after it was made."""
+    schemas = [getattr(user.target, "_schema", None) for user in node.users]
+    return any(schema is not None and schema.is_mutable for schema in schemas)
 
 
 def _explain(failure: Exception, conditions: Sequence[str], name: str) -> str:
@@ -212,11 +241,45 @@ def _attach(root: nn.Module, path: str, value: Any) -> None:
         setattr(module, leaf, value)
 
 
-def _drop_checks(graph: fx.GraphModule) -> None:
-    """Remove run-time assertions of export: lengths and devices are checked where batches are made."""
+@has_side_effect
+def require(condition: bool, sentence: str) -> None:
+    """Refuse a batch for which a condition of the model's own code does not hold."""
+    if not condition:
+        raise DataError(sentence)
+
+
+def _drop_checks(graph: fx.GraphModule, name: str) -> None:
+    """Remove run-time assertions of export: lengths and devices are checked where batches are made.
+
+    Where the model's own code wants two numbers to be equal that texts decide, the check stays: T5's
+    classifiers would else read another text's tokens.
+    """
     for node in list(graph.graph.nodes):
-        if node.op == "call_function" and "_assert" in str(node.target) and not node.users:
-            graph.graph.erase_node(node)
+        if node.op != "call_function" or "_assert" not in str(node.target) or node.users:
+            continue
+        if _is_equality_of_data(node):
+            source = (node.meta.get("stack_trace") or "").strip().splitlines()[-1:]
+            said = f"`{source[0].strip().rstrip(',')}`{_place(node)}" if source else str(node.args[1])
+            sentence = (
+                f"{name}: the model's own code refuses these texts in one batch, since {said} does not hold; "
+                "run each in a batch of its own"
+            )
+            with graph.graph.inserting_before(node):
+                graph.graph.call_function(require, (node.args[0], sentence))
+        graph.graph.erase_node(node)
+
+
+def _is_equality_of_data(node: fx.Node) -> bool:
+    condition = node.args[0]
+    found = condition.meta.get("val") if isinstance(condition, fx.Node) else None
+    is_equality = str(getattr(getattr(found, "node", None), "expr", "")).startswith("Eq(")
+    return is_equality and bool(free_unbacked_symbols(found))
+
+
+def _place(node: fx.Node) -> str:
+    """Return where a node stands in the model's code: " in modeling_mra, line 591"."""
+    frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return f" in {frames[-1][0]}, line {frames[-1][1]}" if frames else ""
 
 
 def _dropout_as_modules(graph: fx.GraphModule) -> None:

@@ -104,10 +104,10 @@ def make_encoder(
 ) -> Encoder:
     """Capture a Hugging Face network that is already in memory; layers that were not found are named."""
     config: Any = network.config
-    inputs = inputs_of(network, config)
+    inputs = inputs_of(network.eval(), config, tokenizer)
     most = int(getattr(config, "max_position_embeddings", 0) or 0)
     # exported graphs carry an upper bound; models with relative positions have none of their own
-    graph = capture(network.eval(), inputs, _OUTPUTS[head], most if most > 1 else 2**20, name)
+    graph = capture(network, inputs, _OUTPUTS[head], most if most > 1 else 2**20, name)
     encoder = Encoder(
         name=name,
         config=config,

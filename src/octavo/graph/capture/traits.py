@@ -5,20 +5,40 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from torch import fx, nn
+import torch
+from torch import Tensor, fx, nn
 
 from octavo.graph.sites.flow import Flow, operation
 
 _LENGTH_WITHOUT_POSITIONS = 512
 
 
-def inputs_of(network: nn.Module, config: Any) -> tuple[str, ...]:
-    """What the graph takes: token types only where there is more than one."""
+def inputs_of(network: nn.Module, config: Any, tokenizer: Any = None) -> tuple[str, ...]:
+    """What the graph takes: token types only where there is more than one.
+
+    A model that makes token types of its own when none are given (BigBird's for question answering) keeps
+    doing so, unless its tokenizer gives them.
+    """
     accepted = inspect.signature(network.forward).parameters
-    names = ["input_ids", "attention_mask"]
-    if "token_type_ids" in accepted and (getattr(config, "type_vocab_size", 0) or 0) > 1:
-        names.append("token_type_ids")
-    return tuple(names)
+    names = ("input_ids", "attention_mask")
+    if "token_type_ids" not in accepted or (getattr(config, "type_vocab_size", 0) or 0) <= 1:
+        return names
+    given = "token_type_ids" in getattr(tokenizer, "model_input_names", ())
+    return (*names, "token_type_ids") if given or not _makes_token_types(network) else names
+
+
+def _makes_token_types(network: nn.Module) -> bool:
+    """Return whether results without token types differ from those with zeros."""
+    ids = torch.ones(1, 9, dtype=torch.long)
+    batch = {"input_ids": ids, "attention_mask": ids}
+    try:
+        with torch.no_grad():
+            without = network(**batch, return_dict=True)
+            zeros = network(**batch, token_type_ids=torch.zeros_like(ids), return_dict=True)
+    except Exception:  # of many types; capture says which operation it was
+        return False
+    pairs = [(found, zeros[name]) for name, found in without.items() if isinstance(found, Tensor)]
+    return not all(torch.allclose(found, other, equal_nan=True) for found, other in pairs)
 
 
 def max_length_of(graph: fx.GraphModule, positions: int, tokenizer: Any) -> int:

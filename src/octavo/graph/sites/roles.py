@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import fx
@@ -70,10 +71,8 @@ class _Namer:
         return [_Layer(*parts) for parts in zip(self.attentions, entries, ends, strict=True)]
 
     def _layers_without_attention(self) -> list[_Layer]:
-        """Tokens are mixed by something else (FNet): a layer begins with what its FFN reads."""
-        inputs = [block.inputs for block in self.feed_forwards]
-        places = [self.values.index(value) for value in inputs]
-        entries = [self.values[place - 1] if place else None for place in places]
+        """Tokens are mixed by something else (FNet, YOSO): each FFN belongs to a layer of its own."""
+        entries = [self._entry_before(block.inputs) for block in self.feed_forwards]
         ends = [*entries[1:], self._last_exit(pre_norm=False)] if entries else []
         return [_Layer(None, entry, end) for entry, end in zip(entries, ends, strict=True)]
 
@@ -82,7 +81,23 @@ class _Namer:
         reads = [read for v in (block.query, block.key, block.value) for read in self._linear_inputs(v)]
         if block.stream is not None:
             reads.append(block.stream)
-        common = set.intersection(*({v.node} | v.ancestors for v in reads)) if reads else set()
+        return self._last_common(reads)
+
+    def _entry_before(self, inputs: Value) -> Value | None:
+        """The last value that both sides of the residual sum before an FFN are made from.
+
+        Without such a sum it is the value before.
+        """
+        for total in self.flow.read_by.get(inputs.source, []):
+            sides = self.flow.read_by.get(total.source, [])
+            if total.kind == "sum" and len(sides) > 1:
+                return self._last_common(sides)
+        place = self.values.index(inputs)
+        return self.values[place - 1] if place else None
+
+    def _last_common(self, values: Sequence[Value]) -> Value | None:
+        """The last value that all of these are made from, or are."""
+        common = set.intersection(*({v.node} | v.ancestors for v in values)) if values else set()
         last = max(common, key=lambda node: self.flow.position[node], default=None)
         return self.flow.values[last] if last is not None else None
 

@@ -46,7 +46,7 @@ class OnnxRuntime(OnnxBackend):
         if threads is not None:
             options.intra_op_num_threads = threads
         if exact:
-            options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")  # float32
+            _compute_exactly(options)
         return _opened(str(path), options)
 
     def count_integer_kernels(self, path: Path) -> IntegerReport:
@@ -75,7 +75,9 @@ class OnnxRuntime(OnnxBackend):
         model = onnx.load(str(path))
         sites = [name for node in model.graph.node for name in node.output if name.endswith(INTEGERS)]
         model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in sites)
-        return _opened(model.SerializeToString(), _session_options())(batch)
+        options = _session_options()
+        _compute_exactly(options)
+        return _opened(model.SerializeToString(), options)(batch)
 
 
 def _session_options() -> Any:
@@ -84,6 +86,10 @@ def _session_options() -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return options
+
+
+def _compute_exactly(options: Any) -> None:
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")  # float32
 
 
 def _opened(file: str | bytes, options: Any) -> OnnxRuntimeModel:

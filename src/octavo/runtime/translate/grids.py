@@ -81,11 +81,17 @@ def check_quantizers(quantizers: Iterable[Quantizer], opset: int) -> None:
 
 
 def check_fixed(quantizers: Iterable[Quantizer]) -> None:
-    """Refuse quantizers without static ranges."""
+    """Refuse quantizers without static ranges of integers."""
     every = list(quantizers)
     loose = [q for q in every if q.state is not State.FIX]
     if loose:
         raise CalibrationError(f"{_named(loose)} not fixed; calibrate the model, or load one that was saved")
+    floats = [q for q in every if q.spec.format.is_float]
+    if floats:
+        raise SpecError(
+            f"{_named(floats)} simulated in {floats[0].spec.format.variant_name}, in which no CPU kernel "
+            "computes; use a recipe of integers, such as int8"
+        )
     dynamic = [q for q in every if q.spec.dynamic]
     if dynamic:
         raise SpecError(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
 from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.numerics.affine import fits_half
 from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
 from octavo.runtime.translate.grids import integer_type, is_clipped
 
@@ -93,7 +96,7 @@ def linear_layer(
         product = t.graph.add("MatMulIntegerToFloat", *operands, added, name=name, domain=ONNX_RUNTIME)
         return Value(name=product, flat=flat)
     matrix, scale = _matrix(t, weight, factor)
-    fits = fits_accumulator(numbers, t.value(source).scale, scale)
+    fits = fits_accumulator(numbers, t.value(source).scale, scale) and not has_rows_of_zeros(t, weight)
     if scale is not None and (not fits or _ends_clipped(t, node)):
         return Value(
             name=add_apart(t, t.graph.add("MatMul", x, matrix, name=name), numbers, label), flat=flat
@@ -112,6 +115,18 @@ def fits_accumulator(
     return (
         step is None or scale is None or bool(np.abs(bias / (np.float64(step) * scale)).max() <= _BIAS_LIMIT)
     )
+
+
+def has_rows_of_zeros(t: Translation, weight: fx.Node) -> bool:
+    """Return whether a quantized weight has rows of zeros, those of padding tokens, say.
+
+    Their scale is 1, a grid far too coarse for a bias, which is all that such a row gives.
+    """
+    if weight not in t.weights:
+        return False
+    quantizer, integers = integers_of(t, weight)
+    zero_point = grid_along(quantizer, 0)[1].reshape(-1, 1)
+    return bool((integers.cpu().numpy().reshape(len(integers), -1) == zero_point).all(axis=1).any())
 
 
 def _ends_clipped(t: Translation, node: fx.Node) -> bool:
@@ -218,12 +233,12 @@ def _bytes_behind(t: Translation, name: str) -> list[str] | None:
         source = t.graph.maker(node.input[0])
         quantized = source is not None and source.op_type == "QuantizeLinear"
         return list(node.input) if quantized and t.graph.bits(node.input[2]) == 8 else None
-    if node is None or node.op_type not in ("Reshape", "Transpose"):
+    if node is None or node.op_type not in ("Reshape", "Transpose", "Gather"):
         return None
     origin = _bytes_behind(t, node.input[0])
     if origin is None:
         return None
-    attributes = {each.name: list(each.ints) for each in node.attribute if each.ints}
+    attributes = {each.name: list(each.ints) or each.i for each in node.attribute}
     return [t.once(node.op_type, origin[0], *node.input[1:], **attributes), *origin[1:]]
 
 
@@ -269,8 +284,10 @@ def gather_rows(t: Translation, weight: fx.Node, indices: str, name: str) -> str
         whole = _dequantized(t, stored, step, shift if zero_point.any() else None, "")
         return t.graph.add("Gather", whole, indices, name=name, axis=0)
     rows = _integer_rows(t, quantizer, integers, indices)
-    step, shift = (_per_row(t, array, indices) for array in (scale, zero_point.astype(np.float32)))
-    return _dequantized(t, rows, step, shift if zero_point.any() else None, name)
+    short = fits_half(torch.from_numpy(scale))
+    step = _per_row(t, scale, np.float16 if short else np.float32, indices)
+    offset = _per_row(t, zero_point, integer_type(quantizer), indices) if zero_point.any() else None
+    return _dequantized(t, rows, step, offset, name)
 
 
 def _floats(t: Translation, integers: str) -> str:
@@ -282,10 +299,12 @@ def _dequantized(t: Translation, floats: str, step: str, shift: str | None, name
     return t.graph.add("Mul", shifted, step, name=name)
 
 
-def _per_row(t: Translation, array: NDArray[np.float32], indices: str) -> str:
+def _per_row(t: Translation, array: NDArray[Any], kind: Any, indices: str) -> str:
+    """Read scales or zero-points of rows, as floats, from what they are stored as."""
     if array.ndim == 0:
         return t.graph.constant(array, np.float32)
-    return t.graph.add("Gather", t.graph.constant(array[:, None], np.float32, "scale"), indices, axis=0)
+    found = t.graph.add("Gather", t.graph.constant(array[:, None], kind, "scale"), indices, axis=0)
+    return found if kind is np.float32 else _floats(t, found)
 
 
 def _integer_rows(t: Translation, quantizer: Quantizer, integers: Tensor, indices: str) -> str:

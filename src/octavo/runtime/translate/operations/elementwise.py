@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, fx
 
 from octavo.errors import ModelError
+from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.sites.flow import operation
 from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
 from octavo.runtime.translate.operations.table import translates
@@ -165,11 +166,30 @@ def _clamp(t: Translation, node: fx.Node) -> Value:
     high = node.args[2] if len(node.args) > 2 else node.kwargs.get("max")
     if operation(node) == "clamp_max":
         low, high = None, low
+    if _saturates(t, node, low, high):
+        source = node.args[0]
+        assert isinstance(source, fx.Node)
+        return t.value(source)
     name = t.full(node.args[0], dtype)
     for bound, operator_name in ((low, "Max"), (high, "Min")):
         if bound is not None:  # a bound may be a size, which Clip would want as a scalar
             name = t.graph.add(operator_name, name, t.full(bound, dtype))
     return Value(name=name)
+
+
+def _saturates(t: Translation, node: fx.Node, low: object, high: object) -> bool:
+    """Say whether only a quantizer reads a clamped tensor, and its grid ends at the bounds or before."""
+    bounds = [t.tensor(n) for n in (low, high) if isinstance(n, fx.Node) and n.op == "get_attr"]
+    readers = [t.module.get_submodule(str(user.target)) for user in node.users if user.op == "call_module"]
+    if len(bounds) != 2 or len(node.users) != 1 or not readers or not isinstance(readers[0], Quantizer):
+        return False
+    quantizer = readers[0]
+    if quantizer.site.role in t.options.left_out or quantizer.scale.numel() != 1:
+        return False
+    step, zero_point = float(quantizer.scale), int(quantizer.zero_point)
+    ends = [(edge - zero_point) * step for edge in (quantizer.low, quantizer.high)]
+    # a hundredth of a step rounds to the same integer
+    return ends[0] > float(bounds[0]) - step / 100 and ends[1] < float(bounds[1]) + step / 100  # type: ignore[arg-type]
 
 
 # -- truth values --------------------------------------------------------------------------------------------

@@ -14,7 +14,13 @@ from octavo.errors import ModelError
 from octavo.graph.sites.flow import operation
 from octavo.runtime.translate.context import Translation, Value
 from octavo.runtime.translate.operations.table import translates
-from octavo.runtime.translate.weights import add_apart, fits_accumulator, gather_rows, linear_layer
+from octavo.runtime.translate.weights import (
+    add_apart,
+    fits_accumulator,
+    gather_rows,
+    has_rows_of_zeros,
+    linear_layer,
+)
 
 
 def _node(value: Any) -> fx.Node:
@@ -79,13 +85,14 @@ def _convolution(t: Translation, node: fx.Node) -> Value:
 
 
 def _large_bias(t: Translation, source: fx.Node, weight: fx.Node, bias: Any) -> NDArray[np.float64] | None:
-    """Return the bias of a quantized convolution if 32 bits do not hold it on the accumulator's grid."""
+    """Return the bias of a quantized convolution if the accumulator's grid does not hold it."""
     tensor = t.tensor(bias) if isinstance(bias, fx.Node) and bias.op == "get_attr" else None
     if tensor is None or weight not in t.weights:
         return None
     numbers = tensor.detach().cpu().double().numpy()
     scale = t.weights[weight].scale.min().cpu().numpy()
-    return None if fits_accumulator(numbers, t.value(source).scale, scale) else numbers
+    fits = fits_accumulator(numbers, t.value(source).scale, scale) and not has_rows_of_zeros(t, weight)
+    return None if fits else numbers
 
 
 @translates("im2col")
