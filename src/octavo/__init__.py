@@ -12,16 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import OctavoError as OctavoError
 from octavo.errors import OctavoWarning as OctavoWarning
+from octavo.spec import E4M3 as E4M3
+from octavo.spec import E5M2 as E5M2
 from octavo.spec import AdaRound as AdaRound
 from octavo.spec import AllMinMax as AllMinMax
 from octavo.spec import AllocateBits as AllocateBits
 from octavo.spec import AverageBits as AverageBits
+from octavo.spec import BiasCorrection as BiasCorrection
+from octavo.spec import ClipTokens as ClipTokens
 from octavo.spec import CrossEntropy as CrossEntropy
+from octavo.spec import Equalize as Equalize
 from octavo.spec import FixedRanges as FixedRanges
 from octavo.spec import Fold as Fold
+from octavo.spec import Gptq as Gptq
+from octavo.spec import Integer as Integer
 from octavo.spec import IntegerFunctions as IntegerFunctions
 from octavo.spec import LearnedRanges as LearnedRanges
 from octavo.spec import Megabytes as Megabytes
+from octavo.spec import MigrateGamma as MigrateGamma
 from octavo.spec import MinMax as MinMax
 from octavo.spec import Mse as Mse
 from octavo.spec import Override as Override
@@ -34,8 +42,13 @@ from octavo.spec import PerToken as PerToken
 from octavo.spec import Recipe as Recipe
 from octavo.spec import RunningMinMax as RunningMinMax
 from octavo.spec import RunningRanges as RunningRanges
+from octavo.spec import ShiftAndScale as ShiftAndScale
+from octavo.spec import SmoothQuant as SmoothQuant
+from octavo.spec import Spill as Spill
 from octavo.spec import SplitGroups as SplitGroups
 from octavo.spec import TensorSpec as TensorSpec
+from octavo.spec import TokenQuantile as TokenQuantile
+from octavo.spec import TuneRanges as TuneRanges
 from octavo.spec.presets import recipe as recipe
 from octavo.versions import __version__ as __version__
 

@@ -55,8 +55,27 @@ def test_a_saved_model_shows_granularity_and_groups(
     sites = {
         site["name"]: site for site in json.loads(run("sites", folder, "--json").stdout)["activation_sites"]
     }
-    how = {key: sites["layers.0.ffn_output"][key] for key in ("bits", "granularity", "groups", "permuted")}
-    assert how == {"bits": 8, "granularity": "per-group", "groups": 3, "permuted": True}
+    keys = ("bits", "granularity", "groups", "permuted", "sizes")
+    how = {key: sites["layers.0.ffn_output"][key] for key in keys}
+    assert how == {
+        "bits": 8,
+        "granularity": "per-group",
+        "groups": 3,
+        "permuted": True,
+        "sizes": [11, 11, 10],
+    }
+
+
+def test_a_saved_model_shows_the_sizes_of_uneven_groups(
+    run: Run, tiny: Path, texts: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    arguments = ("--recipe", "int8-full", "--calibration", texts, "-o", folder)
+    assert run("quantize", tiny, *arguments).exit_code == 0
+    sites = json.loads(run("sites", folder, "--json").stdout)["activation_sites"]
+    sizes = next(site["sizes"] for site in sites if site["name"] == "layers.0.ffn_hidden")
+    assert len(sizes) == 2 and sum(sizes) == 64
+    assert f"2 ({sizes[0]}, {sizes[1]})" in run("sites", folder).stdout
 
 
 def test_a_float_model_shows_no_quantization(run: Run, tiny: Path) -> None:

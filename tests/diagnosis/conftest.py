@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from octavo.diagnosis.token_kinds import TokenKinds
 from octavo.graph import Encoder
 from octavo.ledger import Ledger
 from octavo.methods import load
+from octavo.spec import Fold, Recipe
+from octavo.spec.presets import PRESETS, recipe
 
 TEXTS = [
     "the dog barks, twice.",
@@ -82,3 +85,15 @@ def diagnosed(planted: Encoder, texts: list[str], tmp_path_factory: pytest.TempP
         sensitivity=("roles", "last", "layers", "sites"),
         panels={"One": texts[:3], "Two": texts[3:]},
     )
+
+
+def without_search() -> Recipe:
+    """The recipe int8 with norm outputs folded by their ranges only: it breaks where hidden tensors do."""
+    norms = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
+    return replace(recipe("int8"), passes=(Fold(roles=norms, optional=True),))
+
+
+@pytest.fixture
+def int8_without_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the preset be one that a model with outlying hidden tensors breaks."""
+    monkeypatch.setitem(PRESETS, "int8", without_search())

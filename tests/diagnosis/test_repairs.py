@@ -16,7 +16,7 @@ from octavo.progress import silent
 from octavo.spec import Fold, PerChannel
 from octavo.spec.presets import recipe
 from octavo.spec.yaml import load_recipe, parse_recipe
-from tests.diagnosis.conftest import study_of
+from tests.diagnosis.conftest import study_of, without_search
 
 
 def cost(role: str, kind: str = "activation") -> RoleCost:
@@ -26,14 +26,15 @@ def cost(role: str, kind: str = "activation") -> RoleCost:
 
 def test_folding_the_role_that_breaks_a_recipe_repairs_it(broken: Encoder, texts: list[str]) -> None:
     study = study_of(broken, texts)
-    breakage = find_breakage(study, "int8", recipe("int8"), silent)
-    found = {repair.name: repair for repair in try_repairs(study, "int8", recipe("int8"), breakage)}
+    folded = without_search()  # the search of int8 repairs it by itself
+    breakage = find_breakage(study, "int8", folded, silent)
+    found = {repair.name: repair for repair in try_repairs(study, "int8", folded, breakage)}
     assert list(found) == ["int8-fold", "w8a32-per-channel"]
     assert breakage.everything.value < 0.95 < min(repair.quality.value for repair in found.values())
 
 
 def test_what_does_not_help_is_not_told(broken: Encoder, texts: list[str]) -> None:
-    blamed = (cost("value"),)  # not only linear layers read it
+    blamed = (cost("attention_probs"),)  # it has no channels
     whole = Quality(cosine=Cosine(mean=0.5, worst=0.5), sqnr=1.0)
     breakage = Breakage(recipe="int8", everything=whole, roles=blamed)
     found = try_repairs(study_of(broken, texts), "int8", recipe("int8"), breakage)
@@ -45,7 +46,7 @@ def test_the_commands_write_the_recipes_that_were_tried(
     broken: Encoder, texts: list[str], tmp_path: Path, name: str
 ) -> None:
     worst = Quality(cosine=Cosine(mean=-1.0, worst=-1.0), sqnr=0.0)
-    breakage = Breakage(recipe=name, everything=worst, roles=(cost("ffn_hidden"),))
+    breakage = Breakage(recipe=name, everything=worst, roles=(cost("query"),))
     found = try_repairs(study_of(broken, texts), name, recipe(name), breakage)
     octavo = tmp_path / "octavo"
     octavo.write_text(f'#!/bin/sh\nexec {sys.executable} -m octavo "$@"\n', encoding="utf-8")
@@ -55,7 +56,8 @@ def test_the_commands_write_the_recipes_that_were_tried(
     for repair in found:
         subprocess.run(["sh", "-c", repair.make], cwd=tmp_path, env=environment, check=True)
     folded = load_recipe(tmp_path / f"{name}-fold.yaml")
-    entry = Fold(roles=("ffn_hidden",), power=0.5)
+    entry = folded.passes[-1]
+    assert isinstance(entry, Fold) and entry == Fold(roles=("query",), power=entry.power)
     assert folded == replace(recipe(name), name=f"{name}-fold", passes=(*recipe(name).passes, entry))
     finer = load_recipe(tmp_path / "w8a32-per-channel.yaml")
     assert finer.weights is not None and finer.weights.granularity == PerChannel()
@@ -73,7 +75,7 @@ def test_overrides_are_lines_of_yaml() -> None:
 
 @pytest.mark.parametrize(
     ("name", "foldable"),
-    [("w8a8", ("ffn_input", "ffn_hidden")), ("int8", ("ffn_hidden",)), ("w8a8-peg6", ("ffn_hidden",))],
+    [("w8a8", ("ffn_input", "ffn_hidden")), ("int8", ()), ("w8a8-peg6", ("ffn_hidden",))],
     ids=["per tensor", "folded already", "in groups"],
 )
 def test_only_what_has_one_range_and_is_not_folded_is_folded(

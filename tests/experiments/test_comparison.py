@@ -40,12 +40,12 @@ def test_the_float_model_runs_once_over_the_texts(encoder: Encoder, monkeypatch:
 
     def counting(self: Encoder, batch: Any) -> Any:
         if type(self) is Encoder:
-            calls.append(1)
+            calls.append(len(batch["input_ids"]))
         return run(self, batch)
 
     monkeypatch.setattr(Encoder, "__call__", counting)
     compare_recipes(encoder, RECIPES, question())
-    assert len(calls) == 1
+    assert sum(calls) == len(question().texts)
 
 
 def test_finished_measurements_are_not_made_again(
@@ -65,7 +65,11 @@ def test_a_damaged_file_is_measured_again(encoder: Encoder, tmp_path: Path) -> N
 def test_progress_reaches_the_total(encoder: Encoder) -> None:
     calls: list[tuple[int, int]] = []
     compare_recipes(encoder, RECIPES, question(), progress=lambda done, total: calls.append((done, total)))
-    assert calls == [(1, 3), (2, 3), (3, 3)]
+    done, totals = zip(*calls, strict=True)
+    assert len(set(totals)) == 1 and done[-1] == totals[0] and list(done) == sorted(done)
+    assert (
+        len(set(done)) > len(RECIPES) + 1
+    )  # it moves while a model runs, so that the time left is known early
 
 
 def test_bad_questions_are_refused(encoder: Encoder, tmp_path: Path) -> None:

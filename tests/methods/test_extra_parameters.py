@@ -39,3 +39,11 @@ def test_permutations_that_are_not_shared_count_each(bert: Encoder) -> None:
     own = PerGroup(groups=6, permute=True, shared=False)
     changed = replace(preset, overrides=(replace(preset.overrides[0], granularity=own),))
     assert extra_parameters(quantize(bert, changed, BATCHES)) == LAYERS * 3 * (WIDTH + 2 * 6)
+
+
+@pytest.mark.parametrize(("shared", "orders"), [(True, 1), (False, 3)], ids=["shared", "own"])
+def test_optimal_sizes_cost_no_more_than_even_ones(bert: Encoder, shared: bool, orders: int) -> None:
+    preset = recipe("w8a8-peg6")
+    optimal = PerGroup(groups=6, permute=True, shared=shared, sizes="optimal")
+    changed = replace(preset, overrides=(replace(preset.overrides[0], granularity=optimal),))
+    assert extra_parameters(quantize(bert, changed, BATCHES)) == LAYERS * (orders * WIDTH + 2 * 3 * 6)

@@ -15,18 +15,27 @@ from octavo.spec import (
     AllMinMax,
     AllocateBits,
     AverageBits,
+    BiasCorrection,
+    ClipTokens,
+    Equalize,
     FixedRanges,
     Fold,
+    Gptq,
     IntegerFunctions,
     LearnedRanges,
+    MigrateGamma,
     Override,
     Pass,
     PerGroup,
     Recipe,
     RunningRanges,
+    ShiftAndScale,
+    SmoothQuant,
+    Spill,
     SplitGroups,
     Stage,
     TensorSpec,
+    TuneRanges,
 )
 from octavo.spec.presets import recipe
 from tests.graph import families
@@ -47,10 +56,18 @@ GROUPS = replace(
 WIDE = TensorSpec(bits=16, symmetric=True, estimator=AllMinMax())
 RECIPES = {
     "fold": replace(W8A8, passes=(FOLD,)),
+    "equalize": replace(W8A8, passes=(Equalize(roles=FOLD.roles),)),
     "adaround": replace(W8A8, passes=(AdaRound(iterations=20),)),
+    "gptq": replace(W8A8, passes=(Gptq(order=False),)),
+    "fold, gptq": replace(W8A8, passes=(FOLD, Gptq(asymmetric=True, sweeps=1))),
+    "bias-correction": replace(W8A8, passes=(BiasCorrection(),)),
+    "gptq, bias-correction, split-groups": replace(GROUPS, passes=(Gptq(), BiasCorrection(), SplitGroups())),
     "fold, adaround": replace(W8A8, passes=(FOLD, AdaRound(iterations=20))),
     "allocate-bits": replace(W8A8, passes=(AllocateBits(budget=AverageBits(bits=5), parts=2),)),
     "allocate-bits, fold": replace(W8A8, passes=(AllocateBits(budget=AverageBits(bits=5), parts=2), FOLD)),
+    "clip-tokens": replace(W8A8, passes=(ClipTokens(texts=4),)),
+    "clip-tokens, split-groups": replace(GROUPS, passes=(ClipTokens(texts=4), SplitGroups())),
+    "tune-ranges": replace(W8A8, passes=(TuneRanges(steps=8, batch_size=2),)),
     "integer-functions": recipe("ibert"),
     "split-groups": replace(GROUPS, passes=(SplitGroups(),)),
     "running-ranges": replace(W8A8, passes=(RunningRanges(),)),
@@ -82,6 +99,7 @@ def test_a_pass_plans_runs_or_is_left_to_training(kind: type[Pass]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:recipe .* ends with training")
+@pytest.mark.filterwarnings("ignore:GPTQ. .* texts give")
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_pass_is_saved_and_loaded_bit_for_bit(bert: Encoder, name: str, tmp_path: Path) -> None:
     model = octavo.quantize(bert, RECIPES[name], calibration=BATCHES)
@@ -103,8 +121,24 @@ AT_16_BITS: dict[type[Pass], Recipe] = {
     AllocateBits: replace(
         W8A8, passes=(AllocateBits(budget=AverageBits(bits=16), choices=(16,), parts=2),), activations=SIXTEEN
     ),
-    Fold: replace(W8A8, passes=(FOLD,), activations=SIXTEEN),
+    **{
+        type(entry): replace(W8A8, passes=(entry,), activations=SIXTEEN)
+        for entry in (
+            FOLD,
+            SmoothQuant(roles=FOLD.roles),
+            MigrateGamma(roles=("ffn_input",)),
+            ShiftAndScale(roles=("ffn_input",), thresholds=2),
+            Equalize(roles=FOLD.roles),
+            Spill(roles=("ffn_hidden",), share=0.5),
+        )
+    },
     AdaRound: replace(W8A8, passes=(AdaRound(iterations=5),), activations=SIXTEEN),
+    BiasCorrection: replace(
+        W8A8, passes=(FOLD, AdaRound(iterations=5), BiasCorrection()), activations=SIXTEEN
+    ),
+    ClipTokens: replace(W8A8, passes=(ClipTokens(texts=4),), activations=SIXTEEN),
+    Gptq: replace(W8A8, passes=(Gptq(asymmetric=True, sweeps=1),), activations=SIXTEEN),
+    TuneRanges: replace(W8A8, passes=(TuneRanges(steps=4),), activations=SIXTEEN),
     IntegerFunctions: replace(recipe("ibert"), overrides=recipe("ibert").overrides[:2], activations=WIDE),
     SplitGroups: replace(GROUPS, passes=(SplitGroups(),), activations=SIXTEEN),
     LearnedRanges: replace(W8A8, passes=(LearnedRanges(),), activations=SIXTEEN),
@@ -119,7 +153,9 @@ def test_every_pass_is_tried_at_16_bits() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:recipe .* ends with training")
+@pytest.mark.filterwarnings("ignore:GPTQ. .* texts give")
 @pytest.mark.filterwarnings("ignore:.* sites are not folded")
+@pytest.mark.filterwarnings("ignore:.*(clip-tokens|tune-ranges) does nothing")
 @pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "roberta-prelayernorm", "mpnet"])
 @pytest.mark.parametrize("kind", AT_16_BITS, ids=lambda kind: kind.variant_name)
 def test_every_pass_is_the_identity_at_16_bits(kind: type[Pass], family: str) -> None:
@@ -166,8 +202,12 @@ def test_what_needs_labels_is_left_out_and_that_is_said(bert: Encoder) -> None:
     ("name", "message"),
     [
         ("fold", "folds ranges found from data; give calibration texts"),
+        ("equalize", "equalizes channels by errors found from data; give calibration texts"),
         ("adaround", "rounds weights with AdaRound; give calibration texts"),
+        ("bias-correction", "corrects biases by mean errors on data; give calibration texts"),
+        ("gptq", "rounds weights with GPTQ; give calibration texts"),
         ("allocate-bits", "allocates bits by second derivatives; give calibration texts"),
+        ("clip-tokens", "finds activation ranges from data; give calibration texts"),
         ("integer-functions", "finds activation ranges from data; give calibration texts"),
     ],
 )

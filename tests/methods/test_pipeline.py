@@ -270,3 +270,48 @@ def test_texts_of_one_length_pass_together_where_no_range_depends_on_their_order
     for quantizer in alone.quantizers.values():
         quantizer.fix()
     assert same(together, alone)
+
+
+# -- models that read padding --------------------------------------------------------------------------------
+
+
+WIDE = Recipe(
+    name="16 bits",
+    weights=TensorSpec(bits=16, symmetric=True),
+    activations=TensorSpec(bits=16, estimator=AllMinMax()),
+)
+
+
+def farthest(model: QuantizedEncoder, encoder: Encoder, batch: Batch) -> float:
+    """Return the largest difference in tokens that are no padding, in parts of the largest output."""
+    kept = batch["attention_mask"].bool()
+    right = encoder(batch)["last_hidden_state"][kept]
+    return float((model(batch)["last_hidden_state"][kept] - right).abs().max() / right.abs().max())
+
+
+def test_a_model_that_reads_padding_is_calibrated_with_it_and_says_so() -> None:
+    """Alone, FNet's texts leave the ranges of a padded batch far behind."""
+    encoder = families.captured("fnet", "encoder")[1]
+    rows = [families.batch((1, length), seed=length) for length in (4, 6, 9, 16)]
+    message = r"^tiny fnet \(fnet\) reads padding: .* batch texts of equal length where that matters$"
+    with pytest.warns(OctavoWarning, match=message):
+        model = quantize(encoder, WIDE, calibration=rows)
+    padded = {
+        name: torch.cat([torch.nn.functional.pad(row[name], (0, 16 - row[name].shape[1]), value=fill)
+                         for row in rows])
+        for name, fill in (("input_ids", encoder.config.pad_token_id), ("attention_mask", 0))
+    }  # fmt: skip
+    assert farthest(model, encoder, padded) < 1e-3
+    assert max(farthest(model, encoder, row) for row in rows) < 1e-3
+    alone = attach(encoder, WIDE)
+    fix_weights(alone)
+    calibrate(alone, rows)
+    assert farthest(alone, encoder, padded) > 5e-3
+
+
+def test_padding_as_it_was_given_is_what_such_a_model_is_calibrated_with() -> None:
+    encoder = families.captured("nystromformer", "encoder")[1]
+    batches = [families.batch((3, length), padded=True, seed=length) for length in (5, 24)]
+    with pytest.warns(OctavoWarning, match="reads padding"):
+        model = quantize(encoder, WIDE, calibration=batches)
+    assert max(farthest(model, encoder, batch) for batch in batches) < 1e-3

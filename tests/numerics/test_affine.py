@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from octavo.errors import SpecError
 from octavo.numerics import affine_from_range, dequantize, fake_quantize, integer_bounds, quantize
+from octavo.numerics.affine import Affine, fits_half, with_half_scales
 
 reals = st.floats(-(2.0**100), 2.0**100, width=32)
 widths = st.integers(2, 16)
@@ -170,3 +171,21 @@ def test_fake_quantize_compiles_into_one_graph() -> None:
     arguments = (torch.linspace(-3, 3, 500).view(50, 10), torch.tensor(0.021), torch.tensor(100), 0, 255)
     compiled = torch.compile(fake_quantize, backend="eager", fullgraph=True)
     assert torch.equal(compiled(*arguments), fake_quantize(*arguments))
+
+
+def test_half_scales_are_near_and_exact_in_two_bytes() -> None:
+    scale = torch.tensor([0.1, 0.003, 7.7])
+    grid = Affine(scale=scale, zero_point=torch.tensor([1, 2, 3], dtype=torch.int32), low=0, high=15)
+    assert not fits_half(scale)
+    rounded = with_half_scales(grid)
+    assert fits_half(rounded.scale) and not fits_half(rounded.scale[:1])
+    torch.testing.assert_close(rounded.scale, scale, rtol=1 / 2048, atol=0)
+    assert torch.equal(rounded.zero_point, grid.zero_point)
+
+
+@pytest.mark.parametrize("odd", [1e-6, 1e6], ids=["too small", "too large"])
+def test_scales_that_half_precision_cannot_hold_stay(odd: float) -> None:
+    grid = Affine(
+        scale=torch.tensor([0.1, odd]), zero_point=torch.zeros(2, dtype=torch.int32), low=-8, high=7
+    )
+    assert with_half_scales(grid) is grid

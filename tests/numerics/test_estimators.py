@@ -17,6 +17,7 @@ from octavo.numerics import (
     RangeEstimator,
     RowCrossEntropy,
     RunningMinMax,
+    TokenQuantiles,
     by_channel,
     group_index,
 )
@@ -30,10 +31,11 @@ MAKERS: dict[str, Maker] = {
     "all": AllMinMax,
     "percentile": lambda index: HistogramPercentile(index, percent=99),
     "mse": lambda index: HistogramMse(index, bits=4, candidates=20),
+    "tokens": TokenQuantiles,
     "cross-entropy": lambda index: RowCrossEntropy(index, bits=4, candidates=20),
 }
 every_estimator = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS.keys())
-by_group = [name for name in MAKERS if name != "cross-entropy"]
+by_group = [name for name in MAKERS if name not in ("tokens", "cross-entropy")]
 invariant = ["all", "percentile", "mse"]
 
 
@@ -140,14 +142,17 @@ def test_another_number_of_channels_is_an_error(name: str) -> None:
         MAKERS[name](torch.arange(2)).observe(torch.zeros(3, 4))
 
 
-@pytest.mark.parametrize("name", ["percentile", "mse", "cross-entropy"])
+@pytest.mark.parametrize("name", ["percentile", "mse", "tokens", "cross-entropy"])
 def test_memory_does_not_grow_with_the_data(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RowCrossEntropy, "CAPACITY", 256)
+    monkeypatch.setattr(TokenQuantiles, "CAPACITY", 8)
     estimator = MAKERS[name](ONE)
     for _ in range(20):
         estimator.observe(torch.randn(1, 64))
     if isinstance(estimator, RowCrossEntropy):
         assert estimator._rows.rows().numel() <= 256
+    elif isinstance(estimator, TokenQuantiles):
+        assert estimator._ends.rows().numel() <= 8
     else:
         assert estimator.histogram.counts.shape == (1, 4096)
 
@@ -197,8 +202,44 @@ def test_a_search_is_on_the_grid_that_is_asked_for(name: str) -> None:
     assert minimum == [0] and signed_minimum == [-signed_maximum[0]]
 
 
-def test_only_cross_entropy_reads_rows() -> None:
-    assert [name for name, make in MAKERS.items() if make(ONE).reads_rows] == ["cross-entropy"]
+def test_what_compares_rows_reads_rows() -> None:
+    assert [name for name, make in MAKERS.items() if make(ONE).reads_rows] == ["tokens", "cross-entropy"]
+
+
+def test_token_quantiles_by_hand() -> None:
+    """Three of four tokens have their largest value at 3 or below, their smallest at -2 or above."""
+    tokens = torch.tensor([[0.0, 1.0], [-2.0, 3.0], [-1.0, 2.0], [-900.0, 4e7]])
+    assert watch(TokenQuantiles(ONE, keep=0.75), tokens) == [[-2], [3]]
+    assert watch(TokenQuantiles(ONE, keep=0.76), tokens) == [[-900], [4e7]]
+    assert watch(TokenQuantiles(ONE, keep=0.01), tokens) == [[0], [1]]
+
+
+def test_token_quantiles_of_every_token_are_all_min_max() -> None:
+    tokens = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
+    index = torch.tensor([0, 0, 1, 1, 2, 2])
+    assert watch(TokenQuantiles(index, keep=1.0), tokens) == watch(AllMinMax(index), tokens.T)
+
+
+def test_token_quantiles_in_groups_equal_separate_ones() -> None:
+    tokens = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
+    index = torch.tensor([2, 0, 1, 1, 0, 2])
+    low, high = watch(TokenQuantiles(index, keep=0.9), tokens)
+    for group in range(3):
+        assert watch(TokenQuantiles(ONE, keep=0.9), tokens[:, index == group]) == [
+            [low[group]],
+            [high[group]],
+        ]
+
+
+def test_token_quantiles_do_not_depend_on_batches() -> None:
+    tokens = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    cut = watch(TokenQuantiles(ONE, keep=0.9), tokens[:7], tokens[7:40], tokens[40:])
+    assert cut == watch(TokenQuantiles(ONE, keep=0.9), tokens)
+
+
+def test_token_quantiles_need_tokens() -> None:
+    with pytest.raises(CalibrationError, match=r"shape \(3, 4\) were observed by an estimator of 2 channels"):
+        TokenQuantiles(torch.arange(2)).observe(torch.zeros(3, 4))
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.0])

@@ -59,6 +59,49 @@ def test_no_grouping_of_symmetric_ranges_is_better(reach: list[int], groups: int
         assert ours <= cost(-high, high, generator.integers(0, groups, len(reach)))
 
 
+@given(st.lists(st.tuples(ends, ends, ends), min_size=1, max_size=8), st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_several_tensors_are_cut_at_the_least_summed_cost(
+    ranges: list[tuple[list[int], ...]], groups: int
+) -> None:
+    low, high = torch.tensor(ranges, dtype=torch.float64).permute(2, 1, 0)
+    groups = min(groups, distinct_ranges(low, high))
+    index = optimal_groups(low, high, groups).numpy()
+    assert sorted(set(index.tolist())) == list(range(groups))
+    extent = np.maximum(high.numpy(), 0) - np.minimum(low.numpy(), 0)
+    noise = (extent**2).sum(0)
+    assert all(noise[index == k].max() <= noise[index == k + 1].min() for k in range(groups - 1))
+
+    def summed(index: np.ndarray) -> float:
+        return sum(cost(a, b, index) for a, b in zip(low.numpy(), high.numpy(), strict=True))
+
+    # all cuts of the order in which equal channels are neighbours; within equal noise it is free
+    order = np.lexsort((*np.minimum(low.numpy(), 0)[::-1], *np.maximum(high.numpy(), 0)[::-1], noise))
+    best = math.inf
+    for cut in combinations(range(1, len(order)), groups - 1):
+        tried = np.empty(len(order), dtype=np.int64)
+        tried[order] = np.repeat(np.arange(groups), np.diff([0, *cut, len(order)]))
+        best = min(best, summed(tried))
+    assert summed(index) == best
+
+
+def test_one_tensor_may_be_given_as_a_row() -> None:
+    low, high = torch.randn(2, 40, generator=torch.Generator().manual_seed(1)).sort(dim=0).values
+    assert torch.equal(optimal_groups(low, high, 5), optimal_groups(low[None], high[None], 5))
+
+
+def test_equal_tensors_are_cut_like_one() -> None:
+    low, high = torch.randn(2, 40, generator=torch.Generator().manual_seed(2)).sort(dim=0).values
+    twice = optimal_groups(low.expand(2, -1), high.expand(2, -1), 5)
+    assert torch.equal(twice, optimal_groups(low, high, 5))
+
+
+def test_ranges_are_distinct_if_any_tensor_tells_them_apart() -> None:
+    reach = torch.tensor([[1.0, 1.0, 2.0], [1.0, 3.0, 1.0]])
+    assert distinct_ranges(-reach, reach) == 3
+    assert distinct_ranges(-reach[0], reach[0]) == 2
+
+
 def test_an_outlier_has_a_group_of_its_own() -> None:
     reach = torch.ones(768)
     reach[[308, 381]] = torch.tensor([60.0, 50.0])
@@ -100,7 +143,9 @@ def test_ranges_that_are_not_finite_are_refused(value: float) -> None:
         optimal_groups(torch.zeros(2), torch.tensor([1.0, value]), 1)
 
 
-@pytest.mark.parametrize("shapes", [((2,), (3,)), ((2, 2), (2, 2)), ((0,), (0,))], ids=str)
+@pytest.mark.parametrize(
+    "shapes", [((2,), (3,)), ((2, 2, 2), (2, 2, 2)), ((0,), (0,)), ((2, 0), (2, 0))], ids=str
+)
 def test_other_shapes_are_refused(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     with pytest.raises(SpecError, match="give one of each for every channel"):
         optimal_groups(torch.zeros(shapes[0]), torch.zeros(shapes[1]), 1)
@@ -110,5 +155,5 @@ def test_the_width_of_a_feed_forward_layer_takes_a_moment() -> None:
     low, high = torch.randn(2, 3072, generator=torch.Generator().manual_seed(0)).sort(dim=0).values
     start = time.process_time()
     optimal_groups(low, high, 8)
-    # 0.06 s of one core; the bound only tells it from a cubic algorithm.
+    # 0.05 s of one core, 0.07 s for three tensors; the bound only tells it from a cubic algorithm.
     assert time.process_time() - start < 2

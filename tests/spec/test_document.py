@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from octavo.errors import SpecError
-from octavo.spec.document import recipe_from_dict, recipe_to_dict
+from octavo.spec.document import recipe_from_dict, recipe_to_dict, variant_to_data
 from octavo.spec.estimator import Mse, Percentile, RunningMinMax
 from octavo.spec.granularity import PerChannel, PerGroup
 from octavo.spec.recipe import Override, Recipe
@@ -174,3 +174,10 @@ def test_another_version_is_refused_before_anything_else(version: object) -> Non
         SpecError, match=f"^octavo: recipe format {version!r} is unknown, this Octavo reads 1 and 2; "
     ):
         recipe_from_dict(document(octavo=version, something_new=1))
+
+
+def test_even_sizes_are_not_written_so_that_files_stay_as_they_were() -> None:
+    assert variant_to_data(PerGroup(groups=6, permute=True)) == {"per-group": {"groups": 6, "permute": True}}
+    assert variant_to_data(PerGroup(groups=6, permute=True, sizes="optimal")) == {
+        "per-group": {"groups": 6, "permute": True, "sizes": "optimal"}
+    }

@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from octavo.errors import SpecError
-from octavo.spec.estimator import ESTIMATORS, CrossEntropy, Estimator, Mse, Percentile, RunningMinMax
+from octavo.spec.estimator import (
+    ESTIMATORS,
+    CrossEntropy,
+    Estimator,
+    Mse,
+    Percentile,
+    RunningMinMax,
+    TokenQuantile,
+)
 
 
 def test_every_estimator_has_one_name() -> None:
@@ -26,6 +34,12 @@ def test_a_momentum_outside_its_interval_is_refused(momentum: float) -> None:
 def test_a_percentage_outside_its_interval_is_refused(percent: float) -> None:
     with pytest.raises(SpecError, match=f"percent must be above 50 and at most 100, got {percent}"):
         Percentile(percent=percent)
+
+
+@pytest.mark.parametrize("keep", [0, 1.01, -1, float("nan")], ids=str)
+def test_a_share_of_tokens_outside_its_interval_is_refused(keep: float) -> None:
+    with pytest.raises(SpecError, match=f"keep must be a number above 0 and at most 1, got {keep}"):
+        TokenQuantile(keep=keep)
 
 
 def test_numbers_must_be_numbers() -> None:

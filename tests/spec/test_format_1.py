@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from octavo.spec.format_1 import upgraded
 from octavo.spec.presets import PRESETS
 
 RECIPES = sorted((Path(__file__).parents[1] / "fixtures" / "format_1" / "recipes").glob("*.yaml"))
-OF_PRESETS = [path for path in RECIPES if path.stem in PRESETS]
+# `int8` is ours and was chosen anew since; the others are rows of the paper and stay what they are.
+OF_PRESETS = [path for path in RECIPES if path.stem in PRESETS.keys() - {"int8"}]
 HEAD = "octavo: 1\nname: mine\nweights: {bits: 8}\nactivations: {bits: 8}\n"
 
 
@@ -37,7 +39,11 @@ def read(text: str) -> Recipe:
 @pytest.mark.filterwarnings("ignore::octavo.errors.OctavoWarning")
 @pytest.mark.parametrize("path", OF_PRESETS, ids=lambda path: path.stem)
 def test_every_preset_as_format_1_wrote_it_is_the_preset_of_today(path: Path) -> None:
-    assert parse_recipe(path.read_text(encoding="utf-8")) == PRESETS[path.stem]
+    preset = PRESETS[path.stem]
+    if path.stem == "int8":  # since then the pass is chosen by a search
+        norms = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
+        preset = replace(preset, passes=(Fold(roles=norms, optional=True),))
+    assert parse_recipe(path.read_text(encoding="utf-8")) == preset
 
 
 @pytest.mark.filterwarnings("ignore::octavo.errors.OctavoWarning")

@@ -60,3 +60,16 @@ def test_flags_must_be_flags() -> None:
         PerGroup(groups=6, permute="yes")  # type: ignore[arg-type]
     with pytest.raises(SpecError, match="shared must be true or false, got None"):
         PerGroup(groups=6, shared=None)  # type: ignore[arg-type]
+
+
+def test_optimal_sizes_need_a_permutation() -> None:
+    assert PerGroup(groups=6, permute=True, sizes="optimal").has_optimal_sizes
+    assert not PerGroup(groups=6, permute=True).has_optimal_sizes
+    with pytest.raises(SpecError, match=r"sizes: optimal cuts channels sorted .*; add permute: true"):
+        PerGroup(groups=6, sizes="optimal")
+
+
+@pytest.mark.parametrize("sizes", ["best", None, ["even"], True], ids=repr)
+def test_unknown_sizes_are_refused(sizes: object) -> None:
+    with pytest.raises(SpecError, match="sizes must be even or optimal, got "):
+        PerGroup(groups=6, permute=True, sizes=sizes)  # type: ignore[arg-type]

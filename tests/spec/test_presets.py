@@ -5,15 +5,18 @@ from pathlib import Path
 import pytest
 
 from octavo.errors import SpecError
-from octavo.spec import IntegerFunctions
+from octavo.spec import E4M3, IntegerFunctions
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
-from octavo.spec.granularity import Granularity, PerEmbedding, PerGroup, PerTensor
+from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor
 from octavo.spec.presets import PRESETS, preset_names, recipe
 from octavo.spec.recipe import Recipe
 from octavo.spec.tensor import TensorSpec
 from octavo.spec.yaml import dump_recipe, parse_recipe
 
 FFN = ["layers.11.ffn_input", "layers.11.ffn_output", "layers.11.ffn_residual"]
+
+
+OURS = ("int8", "int8-full", "int8-small", "int8-weights", "w4a8", "fp8", "fp8-full")
 
 
 def activation(name: str, site: str) -> TensorSpec:
@@ -36,7 +39,7 @@ def test_every_preset_survives_yaml_and_says_which_table_it_is(name: str) -> Non
     assert parse_recipe(dump_recipe(preset)) == preset
 
 
-@pytest.mark.parametrize("name", [name for name in preset_names() if name != "int8"])
+@pytest.mark.parametrize("name", [name for name in preset_names() if name not in OURS])
 def test_weights_are_symmetric_and_low_bits_use_the_mse(name: str) -> None:
     for site in ("layers.0.query.weight", "embeddings.token.weight"):
         spec = recipe(name).spec(site, "weight")
@@ -133,6 +136,17 @@ def test_ibert_is_symmetric_with_wide_accumulators_and_integer_functions() -> No
     )
 
 
+def test_int8_full_quantizes_every_tensor_and_norms_with_one_scale() -> None:
+    preset = recipe("int8-full")
+    assert preset.placement == "full" and not any(override.off for override in preset.overrides)
+    norm = preset.spec("embeddings.norm.weight", "weight", "norm_weight")
+    assert norm is not None and norm.bits == 8 and norm.granularity == PerTensor()
+    for role, groups in (("layer_output", 6), ("ffn_residual", 6)):
+        spec = preset.spec(f"layers.0.{role}", "activation", role)
+        assert spec is not None and spec.bits == 8 and spec.estimator == AllMinMax()
+        assert spec.granularity == PerGroup(groups=groups, permute=True, at_most=True, sizes="optimal")
+
+
 def test_a_path_to_yaml_is_read(tmp_path: Path) -> None:
     expected = recipe("w8a8")
     for name in ("mine.yaml", "mine.YML", "without-suffix"):
@@ -164,3 +178,28 @@ def test_a_folder_is_no_recipe(tmp_path: Path) -> None:
 def test_presets_are_recipes_in_the_order_of_the_paper() -> None:
     assert preset_names()[:3] == ("w8a8", "w32a8", "w8a32")
     assert all(isinstance(preset, Recipe) for preset in PRESETS.values())
+
+
+def test_small_tables_have_a_grid_for_every_row_and_relative_ones_stay() -> None:
+    for name, linear in (("int8-small", 8), ("w4a8", 4)):
+        for table in ("embeddings.token", "embeddings.position", "embeddings.token_type"):
+            spec = weight(name, f"{table}.weight")
+            assert (spec.bits, spec.symmetric, spec.granularity) == (4, False, PerChannel())
+        assert weight(name, "layers.0.query.weight").bits == linear
+    assert weight("int8-small", "embeddings.relative.weight").bits == 8
+
+
+def test_weights_alone_need_no_texts() -> None:
+    preset = recipe("int8-weights")
+    assert preset.activations is None and not preset.passes
+    assert weight("int8-weights", "layers.0.query.weight").granularity == PerChannel()
+    assert preset.spec("embeddings.norm.weight", "weight", "norm_weight") is None
+
+
+@pytest.mark.parametrize(("name", "placement"), [("fp8", "linear-inputs"), ("fp8-full", "full")])
+def test_fp8_is_chosen_plainly(name: str, placement: str) -> None:
+    preset = recipe(name)
+    assert preset.placement == placement and preset.passes == ()
+    assert preset.weights is not None and preset.activations is not None
+    assert preset.weights.format == preset.activations.format == E4M3()
+    assert preset.weights.granularity == PerChannel() and preset.activations.granularity == PerTensor()

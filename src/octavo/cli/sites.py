@@ -22,7 +22,8 @@ _HELP = """List the sites of a model: every place where a tensor can be quantize
 
 A site has a name that recipes refer to (`layers.3.ffn_output`), a role that is the same in every encoder
 (`ffn_output`), and a shape. Activations are listed in the order of computation. A model that Octavo saved
-also shows how each site is quantized: bits, granularity, and how many groups have a range of their own.
+also shows how each site is quantized: bits, granularity, how many groups have a range of their own, and how
+many channels are in each where their sizes differ.
 
 Examples:
 
@@ -108,7 +109,15 @@ def _cells(how: Quantization | None) -> list[str]:
     if how is None:
         return ["float", "", ""]
     granularity = f"{how.granularity}, permuted" if how.permuted else how.granularity
-    return [str(how.bits), granularity, "" if how.groups is None else str(how.groups)]
+    bits = str(how.bits) if how.format == "integer" else how.format
+    return [bits, granularity, _groups(how)]
+
+
+def _groups(how: Quantization) -> str:
+    """Return `6`, or `3 (370, 12, 2)` where sizes are not the even ones that the number tells."""
+    if how.groups is None or not how.sizes or max(how.sizes) - min(how.sizes) <= 1:
+        return "" if how.groups is None else str(how.groups)
+    return f"{how.groups} ({', '.join(map(str, how.sizes))})"
 
 
 def shape_in_words(site: Site) -> str:
@@ -124,5 +133,5 @@ def _entries(sites: Iterable[Site], quantized: dict[str, Quantization] | None) -
 
 def _entry(how: Quantization | None) -> dict[str, Any]:
     if how is None:
-        return {"bits": None, "granularity": None, "groups": None, "permuted": None}
+        return dict.fromkeys(("bits", "granularity", "groups", "permuted", "sizes", "format"))
     return asdict(how)

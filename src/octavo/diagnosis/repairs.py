@@ -14,7 +14,7 @@ from octavo.diagnosis.verdict import judge
 from octavo.errors import SiteError, SpecError
 from octavo.fidelity import Quality
 from octavo.graph import Site
-from octavo.spec import Fold, PerChannel, Recipe
+from octavo.spec import Equalization, Fold, PerChannel, Recipe
 from octavo.spec.presets import recipe as preset
 
 WEIGHTS_ONLY = "w8a32"
@@ -57,7 +57,7 @@ def mixed_precision(roles: Sequence[RoleCost]) -> str:
 
 def foldable_roles(recipe: Recipe, roles: Sequence[RoleCost], sites: Iterable[Site]) -> tuple[str, ...]:
     """Return the roles of activations that the recipe does not fold already, and that have one range."""
-    folded = {role for entry in recipe.passes if isinstance(entry, Fold) for role in entry.roles}
+    folded = {role for entry in recipe.passes if isinstance(entry, Equalization) for role in entry.roles}
     specs = [(site.role, recipe.spec(site.name, site.kind, site.role)) for site in sites]
     grouped = {role for role, spec in specs if spec is not None and not spec.granularity.has_one_scale}
     names = [cost.role for cost in roles if cost.kind == "activation"]

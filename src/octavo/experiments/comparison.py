@@ -31,6 +31,9 @@ MEASURES = ("score", *FIDELITY)
 """What is measured for every seed, under the names of `octavo.fidelity`; rows hold medians."""
 FLOAT = "fp32"
 _ABOUT = "compare.json"
+_TOGETHER = 64
+"""Texts of one length that fidelity runs at once."""
+_STEPS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,12 +84,38 @@ def compare_recipes(
     bench = _Bench(encoder, settings, Ledger(folder, about, name=_ABOUT, noun="a comparison"))
     seeds = {r.name: settings.seeds if _reads_order(encoder, r) else settings.seeds[:1] for r in recipes}
     total = sum(map(len, seeds.values()))
-    rows = [bench.float_row()]
+    meter = _Meter(total + 1, progress)
+    rows = [bench.float_row(meter)]
     for seed in settings.seeds:
-        bench.run([recipe for recipe in recipes if seed in seeds[recipe.name]], seed, total, progress)
+        bench.run([recipe for recipe in recipes if seed in seeds[recipe.name]], seed, meter)
     for recipe in recipes:
         rows.append(_row(recipe, [bench.measured[recipe.name, seed] for seed in seeds[recipe.name]]))
     return rows
+
+
+class _Meter:
+    """Tells how far a comparison is while one model runs, so that the time left is known from the first on.
+
+    A model counts as `_STEPS` steps: half of them for its fidelity, half for its score.
+    """
+
+    def __init__(self, models: int, progress: Progress) -> None:
+        self._total, self._progress = models * _STEPS, progress
+        self._before = 0
+
+    def part(self, first: float, last: float) -> Progress:
+        """Return the progress of a part of one model, from one share of its steps to another."""
+
+        def tell(done: int, total: int) -> None:
+            share = first + (last - first) * done / max(total, 1)
+            self._progress(self._before + round(share * _STEPS), self._total)
+
+        return tell
+
+    def finish(self) -> None:
+        """Count a model as done."""
+        self._before += _STEPS
+        self._progress(self._before, self._total)
 
 
 class _Bench:
@@ -94,10 +123,12 @@ class _Bench:
 
     def __init__(self, encoder: Encoder, settings: ComparisonSettings, ledger: Ledger) -> None:
         self.encoder, self.settings, self.ledger = encoder, settings, ledger
-        self.reference = Reference.of_texts(encoder, settings.texts)
+        # without padding: what stands there is computed for nothing, by every model
+        batches = encoder.batches(settings.texts, _TOGETHER, pad=False)
+        self.reference = Reference(encoder, batches, len(settings.texts))
         self.measured: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def run(self, recipes: Sequence[Recipe], seed: int, total: int, progress: Progress) -> None:
+    def run(self, recipes: Sequence[Recipe], seed: int, meter: _Meter) -> None:
         """Take from the ledger, or else measure, all recipes with one seed."""
         missing = []
         for recipe in recipes:
@@ -106,28 +137,35 @@ class _Bench:
                 missing.append(recipe)
             else:
                 self.measured[recipe.name, seed] = kept
+                meter.finish()
         models = quantize_together(
             self.encoder, missing, self.settings.calibration, batch_size=self.settings.batch_size, seed=seed
         )
         while models:
             model = models.pop(0)  # and let go of it: a model holds a copy of its weights
-            measured = self._measure(model)
+            measured = self._measure(model, meter)
             self.measured[model.recipe.name, seed] = measured
             self._keep(model.recipe.name, seed, recipe_to_dict(model.recipe), measured)
-            progress(len(self.measured), total)
+            meter.finish()
 
-    def float_row(self) -> dict[str, Any]:
+    def float_row(self, meter: _Meter) -> dict[str, Any]:
         """The float model, whose only measure is its score."""
         row = self._kept(FLOAT, 0, {})
         if row is None:
-            row = {"recipe": FLOAT, "bytes": float_bytes(self.encoder), **self._score(self.encoder)}
+            row = {
+                "recipe": FLOAT,
+                "bytes": float_bytes(self.encoder),
+                **self._score(self.encoder, meter.part(0, 1)),
+            }
             self._keep(FLOAT, 0, {}, row)
+        meter.finish()
         return row
 
-    def _measure(self, model: QuantizedEncoder) -> dict[str, Any]:
-        measured = self.reference.compare(model).quality().to_dict()
+    def _measure(self, model: QuantizedEncoder, meter: _Meter) -> dict[str, Any]:
+        half = 1.0 if self.settings.task is None else 0.5
+        measured = self.reference.compare(model, meter.part(0, half)).quality().to_dict()
         del measured["score"]  # a task's, which not every comparison has
-        return {**measured, **self._score(model), **_sizes(model)}
+        return {**measured, **self._score(model, meter.part(half, 1)), **_sizes(model)}
 
     def _kept(self, name: str, seed: int, recipe: dict[str, Any]) -> dict[str, Any] | None:
         """Return what was measured before; of another recipe with the same name it counts as missing."""
@@ -140,10 +178,11 @@ class _Bench:
     def _keep(self, name: str, seed: int, recipe: dict[str, Any], measured: dict[str, Any]) -> None:
         self.ledger.put(_key(name, seed), {"recipe": recipe, "seed": seed, "measured": measured})
 
-    def _score(self, model: Encoder) -> dict[str, Any]:
+    def _score(self, model: Encoder, progress: Progress) -> dict[str, Any]:
         if self.settings.task is None:
             return {}
-        return {"score": score_task(model, self.settings.task, data=self.settings.data).score}
+        scored = score_task(model, self.settings.task, data=self.settings.data, progress=progress)
+        return {"score": scored.score}
 
 
 def _reads_order(encoder: Encoder, recipe: Recipe) -> bool:

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import random
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from octavo.errors import CalibrationError
+from octavo.errors import CalibrationError, OctavoWarning
 from octavo.graph import Encoder, Text
+from octavo.graph.padding import reads_padding, with_padding
 from octavo.progress import Progress, silent
 
 Calibration = Sequence[Text] | Iterable[Mapping[str, Tensor]]
 Batches = Sequence[Mapping[str, Tensor]]
+_EVERY = 7
+"""One token in so many is masked in training as well, about."""
+_READS_PADDING = (
+    "{} ({}) reads padding: what it computes for a text changes with the padding beside it, in float too. "
+    "Ranges were found on texts with and without padding; results depend on how texts are batched, so batch "
+    "texts of equal length where that matters"
+)
 
 
 @dataclass(kw_only=True)
@@ -26,6 +36,7 @@ class Context:
 
     Arguments:
         calibration, batch_size, seed, max_length, work, progress: as in `quantize`.
+        findings: what passes found out that is worth keeping, by pass, for the provenance of the model.
     """
 
     encoder: Encoder
@@ -35,6 +46,7 @@ class Context:
     max_length: int | None = None
     work: Path | None = None
     progress: Progress = silent
+    findings: dict[str, Any] = field(default_factory=dict)
 
     def need(self, recipe: str, purpose: str) -> None:
         """Refuse to go on without calibration data, saying what a recipe needs it for."""
@@ -43,9 +55,15 @@ class Context:
 
     @cached_property
     def batches(self) -> Batches:
-        """The calibration data as batches, in the seed's order."""
+        """The calibration data as batches, in the seed's order; with padding for a model that reads it."""
         assert self.calibration is not None
-        return batches_of(self.encoder, self.calibration, self.batch_size, self.seed, self.max_length)
+        found = batches_of(self.encoder, self.calibration, self.batch_size, self.seed, self.max_length)
+        if not reads_padding(self.encoder, found):
+            return found
+        warnings.warn(
+            _READS_PADDING.format(self.encoder.name, _family(self.encoder)), OctavoWarning, stacklevel=2
+        )
+        return with_padding(self.encoder, found)
 
     @property
     def used_data(self) -> bool:
@@ -62,6 +80,8 @@ class Context:
         if isinstance(self.calibration, Sequence):
             digest = hashlib.sha256(repr(list(self.calibration)).encode()).hexdigest()
             about["calibration"] = {"texts": len(self.calibration), "sha256": digest}
+        if self.findings:
+            about["findings"] = self.findings
         return about
 
 
@@ -77,7 +97,8 @@ def batches_of(
     if items and all(isinstance(item, str) or _is_pair(item) for item in items):
         order = list(range(len(items)))
         random.Random(seed).shuffle(order)
-        return [batch for _, batch in encoder.batches(items, batch_size, max_length, order=order)]
+        made = [batch for _, batch in encoder.batches(items, batch_size, max_length, order=order)]
+        return [*made, *_masked(encoder, made)]
     for item in items:
         if not isinstance(item, Mapping) or "input_ids" not in item:
             raise CalibrationError(
@@ -85,6 +106,30 @@ def batches_of(
                 "give texts, pairs of texts, or batches with input_ids"
             )
     return items
+
+
+def _family(encoder: Encoder) -> str:
+    return str(getattr(encoder.config, "model_type", "") or type(encoder.config).__name__)
+
+
+def _masked(encoder: Encoder, batches: Batches) -> list[Mapping[str, Tensor]]:
+    """Return the batches with every seventh token masked, for a masked language model; none for others.
+
+    It is asked at masks, which reach where no other token does: ranges from plain texts would cut them off.
+    None either where the texts have masks of their own.
+    """
+    mask = getattr(encoder.tokenizer, "mask_token_id", None)
+    if encoder.head != "masked-lm" or mask is None:
+        return []
+    if any(bool((batch["input_ids"] == mask).any()) for batch in batches):
+        return []
+    special = torch.tensor(encoder.tokenizer.all_special_ids if encoder.tokenizer else [])
+    made: list[Mapping[str, Tensor]] = []
+    for number, batch in enumerate(batches):
+        ids = batch["input_ids"]
+        chosen = (torch.arange(ids.shape[1]) + number) % _EVERY == 0
+        made.append({**batch, "input_ids": ids.masked_fill(chosen & ~torch.isin(ids, special), mask)})
+    return made
 
 
 def _is_pair(item: object) -> bool:

@@ -16,9 +16,11 @@ from octavo.graph import QuantizedEncoder
 from octavo.graph.rewrites.integer import integer_only
 from octavo.graph.rewrites.split import apply_split, split_groups
 from octavo.methods.allocation import budget
+from octavo.methods.calibration import range_tuning, token_clipping
 from octavo.methods.context import Context
-from octavo.methods.equalization import folding
-from octavo.methods.rounding import adaround
+from octavo.methods.correction import biases
+from octavo.methods.equalization import equalizing, spilling
+from octavo.methods.rounding import adaround, gptq
 from octavo.spec import Pass, Recipe
 
 Run = Callable[[QuantizedEncoder, Any, Context], QuantizedEncoder]
@@ -45,6 +47,7 @@ class Method:
         purpose: what for, as the end of "recipe 'int8' ...".
         shares_calibration: recipes with this pass may find ranges from the same forward passes as others:
             it changes neither weights nor the graph before ranges are found.
+        needs_float: the pass compares with the float model, weights as they were before rounding.
     """
 
     run: Run | None = None
@@ -53,6 +56,11 @@ class Method:
     needs_texts: bool = False
     purpose: str = ""
     shares_calibration: bool = False
+    needs_float: bool = False
+
+
+def _equalizing(purpose: str) -> Method:
+    return Method(run=equalizing.run, replay=equalizing.replay, needs_texts=True, purpose=purpose)
 
 
 _TRAINING = Method(shares_calibration=True)
@@ -64,16 +72,46 @@ PASSES: dict[type[Pass], Method] = {
         purpose="allocates bits by second derivatives",
         shares_calibration=True,
     ),
-    spec.Fold: Method(
-        run=folding.run,
-        replay=folding.replay,
+    spec.Fold: _equalizing("folds ranges found from data"),
+    spec.SmoothQuant: _equalizing("smooths ranges found from data"),
+    spec.MigrateGamma: _equalizing("watches what norms make of data"),
+    spec.ShiftAndScale: _equalizing("shifts and scales by errors found from data"),
+    spec.Equalize: _equalizing("equalizes channels by errors found from data"),
+    spec.Spill: Method(
+        run=spilling.run,
+        replay=spilling.replay,
         needs_texts=True,
-        purpose="folds ranges found from data",
+        purpose="spills ranges found from data",
     ),
     spec.AdaRound: Method(
         run=adaround.run,
         needs_texts=True,
         purpose="rounds weights with AdaRound",
+    ),
+    spec.Gptq: Method(
+        run=gptq.run,
+        needs_texts=True,
+        purpose="rounds weights with GPTQ",
+    ),
+    spec.BiasCorrection: Method(
+        run=biases.run,
+        replay=biases.replay,
+        needs_texts=True,
+        purpose="corrects biases by mean errors on data",
+        shares_calibration=True,
+        needs_float=True,
+    ),
+    spec.ClipTokens: Method(
+        run=token_clipping.run,
+        needs_texts=True,
+        purpose="chooses ranges by the error of outputs",
+        shares_calibration=True,
+    ),
+    spec.TuneRanges: Method(
+        run=range_tuning.run,
+        needs_texts=True,
+        purpose="learns ranges on the error of outputs",
+        shares_calibration=True,
     ),
     spec.IntegerFunctions: Method(
         run=lambda model, done, context: integer_only(model),
@@ -81,8 +119,8 @@ PASSES: dict[type[Pass], Method] = {
         shares_calibration=True,
     ),
     spec.SplitGroups: Method(
-        run=lambda model, done, context: split_groups(model),
-        replay=lambda model, done, saved: apply_split(model),
+        run=lambda model, done, context: split_groups(model, done.narrow, done.in_place),
+        replay=apply_split,
         shares_calibration=True,
     ),
     spec.LearnedRanges: _TRAINING,

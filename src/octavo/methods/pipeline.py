@@ -8,6 +8,7 @@ from pathlib import Path
 
 from octavo.errors import OctavoWarning
 from octavo.graph import Encoder, QuantizedEncoder, attach, fix_weights
+from octavo.graph.quantizers.importance import weigh_channels
 from octavo.methods.calibration.ranges import calibrate, finish, needs_calibration
 from octavo.methods.calibration.together import calibrate_together
 from octavo.methods.context import Calibration, Context
@@ -99,14 +100,19 @@ def before_ranges(recipe: Recipe, context: Context) -> QuantizedEncoder:
             context.need(recipe.name, PASSES[type(entry)].purpose)
             recipe = plan(recipe, entry, context)
     model = _run(attach(context.encoder, recipe), Stage.FLOAT, context)
+    if any(PASSES[type(entry)].needs_float for entry in recipe.passes):
+        model.float_model = model.without_quantizers()
     fix_weights(model)
-    return _run(model, Stage.WEIGHTS, context)
+    model = _run(model, Stage.WEIGHTS, context)
+    weigh_channels(model)
+    return model
 
 
 def after_ranges(model: QuantizedEncoder, context: Context) -> QuantizedEncoder:
     """Return a calibrated model after the passes that need its ranges."""
     finish(model)
     model = _run(model, Stage.RANGES, context)
+    model.float_model = None
     if context.used_data:
         model.provenance = context.provenance()
     return model

@@ -15,6 +15,7 @@ from octavo.numerics.estimators import HistogramPercentile as HistogramPercentil
 from octavo.numerics.estimators import RangeEstimator as RangeEstimator
 from octavo.numerics.estimators import RowCrossEntropy as RowCrossEntropy
 from octavo.numerics.estimators import RunningMinMax as RunningMinMax
+from octavo.numerics.estimators import TokenQuantiles as TokenQuantiles
 from octavo.numerics.histogram import Histogram as Histogram
 from octavo.numerics.layout import broadcast as broadcast
 from octavo.numerics.layout import by_channel as by_channel

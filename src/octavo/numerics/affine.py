@@ -67,6 +67,23 @@ def affine_from_range(
     return Affine(scale=scale, zero_point=zero_point.int(), low=low, high=high)
 
 
+def with_half_scales(affine: Affine) -> Affine:
+    """Return a grid whose scales are numbers of half precision, which two bytes hold without loss.
+
+    A scale moves by at most 1 / 2048 of itself; a grid with scales outside half's normal range stays.
+    """
+    normal = torch.finfo(torch.float16)
+    if not bool(((affine.scale >= normal.tiny) & (affine.scale <= normal.max)).all()):
+        return affine
+    scale = affine.scale.half().float()
+    return Affine(scale=scale, zero_point=affine.zero_point, low=affine.low, high=affine.high)
+
+
+def fits_half(scale: Tensor) -> bool:
+    """Say whether half precision holds all of several scales exactly."""
+    return scale.numel() > 1 and bool((scale.half().float() == scale).all())
+
+
 def quantize(x: Tensor, scale: Tensor, zero_point: Tensor, low: int, high: int) -> Tensor:
     """Return the integers of eq. 1 as floats of `x`'s dtype.
 

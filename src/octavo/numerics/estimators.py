@@ -6,6 +6,7 @@
 | RunningMinMax       | moving average over batches                       | yes                      |
 | AllMinMax           | of everything seen                                | no                       |
 | HistogramPercentile | without the same share of the data at either end  | no                       |
+| TokenQuantiles      | that holds a share of the tokens whole            | no                       |
 | HistogramMse        | of least squared error                            | no                       |
 | RowCrossEntropy     | of least cross-entropy of the softmax (logits)    | no                       |
 
@@ -30,6 +31,7 @@ from octavo.numerics.min_max import NO_DATA, NOT_FINITE, Range, count_groups, mi
 from octavo.numerics.mse import mse_of_histogram
 from octavo.numerics.percentile import check_percent, percentile_of_histogram
 from octavo.numerics.reservoir import RowReservoir
+from octavo.numerics.token_extremes import quantile_of_rows, token_extremes
 
 
 class GridOptions(TypedDict, total=False):
@@ -187,6 +189,53 @@ class HistogramMse(_HistogramEstimator):
 
     def _range(self) -> Range:
         return mse_of_histogram(self.histogram, self.bits, self.symmetric, self.candidates, self.signed)
+
+
+class TokenQuantiles(RangeEstimator):
+    """The range between the quantiles of the tokens' own minima and maxima.
+
+    It observes (tokens, channels), so that it knows which numbers belong to one token; with one channel in
+    `index` a token's numbers share one group. Beyond `CAPACITY` numbers it judges an evenly spaced sample of
+    the tokens, as histograms would not do: where one token reaches a million times further than the others,
+    all others share a bin. The extremes of everything are exact.
+    """
+
+    CAPACITY = 2**18
+    reads_rows = True
+
+    def __init__(self, index: Tensor, *, keep: float = 0.99, **grid: Unpack[GridOptions]) -> None:
+        """Start for a share `keep` of the tokens, above 0 and at most 1."""
+        super().__init__(index, **grid)
+        self.keep = keep
+        self._ends = RowReservoir(self.CAPACITY)
+        self._full: Range | None = None
+
+    def observe(self, x: Tensor) -> None:
+        """Look at tokens with their channels kept, (tokens, channels)."""
+        if x.ndim != 2 or len(self.index) not in (1, x.shape[1]):
+            raise CalibrationError(
+                f"tokens of shape {tuple(x.shape)} were observed by an estimator of {len(self.index)} "
+                "channels; give them as (tokens, channels)."
+            )
+        if x.numel():
+            self._observe(x.detach())
+
+    def _observe(self, x: Tensor) -> None:
+        low, high = token_extremes(x, self.index, self.groups)
+        self._full = widen(self._full, (low.amin(dim=0), high.amax(dim=0)))
+        self._ends.add(torch.cat([low, high], dim=1))
+
+    def _range(self) -> Range | None:
+        return None if self._full is None else self.range_at(self.keep)
+
+    def range_at(self, keep: float) -> Range:
+        """Return the range that a share of the tokens fits into, (groups,) each."""
+        if self._full is None:
+            raise CalibrationError(NO_DATA)
+        if keep == 1 or not bool(torch.isfinite(torch.stack(self._full)).all()):
+            return self._full
+        low, high = self._ends.rows().tensor_split([self.groups], dim=1)
+        return -quantile_of_rows(-low, keep), quantile_of_rows(high, keep)
 
 
 class RowCrossEntropy(RangeEstimator):

@@ -56,3 +56,12 @@ def check_positive(field: str, value: object) -> float:
     if not 0 < number < float("inf"):
         raise SpecError(f"{field} must be a number above 0, got {shown(value)}")
     return number
+
+
+def check_share(field: str, value: object) -> float:
+    """Return a number from 0 to 1 as a float; refuse anything else."""
+    check_number(field, value)
+    number = float(value)  # type: ignore[arg-type]
+    if not 0 <= number <= 1:
+        raise SpecError(f"{field} must be at least 0 and at most 1, got {shown(value)}")
+    return number

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from octavo.errors import SpecError, did_you_mean
 from octavo.spec.checks import shown
 from octavo.spec.estimator import Estimator
+from octavo.spec.format import Format, Integer
 from octavo.spec.format_1 import upgraded
 from octavo.spec.granularity import Granularity
 from octavo.spec.passes import Pass
@@ -26,7 +27,11 @@ VERSION = 2
 _TOP_KEYS = ("octavo", "name", "description", "placement", "weights", "activations", "overrides", "passes")
 _TENSOR_KEYS = tuple(field.name for field in fields(TensorSpec))
 _OVERRIDE_KEYS = tuple(field.name for field in fields(Override))
-_FAMILIES: dict[str, type[Variant]] = {"granularity": Granularity, "estimator": Estimator}
+_FAMILIES: dict[str, type[Variant]] = {
+    "granularity": Granularity,
+    "estimator": Estimator,
+    "format": Format,
+}
 
 _V = TypeVar("_V", bound=Variant)
 
@@ -35,7 +40,7 @@ def recipe_to_dict(recipe: Recipe) -> dict[str, Any]:
     """Return the recipe as plain values for YAML or JSON, keys in the order in which people read them.
 
     Numbers are always written, so that a changed default never changes an old recipe; flags that are
-    off and texts that are empty are not.
+    off, words that nobody chose and texts that are empty are not.
     """
     data: dict[str, Any] = {"octavo": VERSION, "name": recipe.name}
     if recipe.description:
@@ -85,13 +90,15 @@ def _list(value: object, key: str) -> list[Any]:
 def _tensor_to_dict(spec: TensorSpec | None) -> dict[str, Any] | None:
     if spec is None:
         return None
-    data = {
+    data: dict[str, Any] = {
         "bits": spec.bits,
         "symmetric": spec.symmetric,
         "granularity": variant_to_data(spec.granularity),
         "estimator": variant_to_data(spec.estimator),
     }
-    return data | {"dynamic": True} if spec.dynamic else data
+    data |= {"dynamic": True} if spec.dynamic else {}
+    # integers are not said, as recipes never did
+    return data if spec.format == Integer() else data | {"format": variant_to_data(spec.format)}
 
 
 def _override_to_dict(override: Override) -> dict[str, Any]:
@@ -120,8 +127,8 @@ def variant_to_data(variant: Variant) -> str | dict[str, Any]:
 
 
 def _is_written(value: object, default: object) -> bool:
-    """Say whether an option is written: numbers always, flags and lists that are as nobody set them never."""
-    return value != default or not (isinstance(default, bool | None) or default == ())
+    """Say whether an option is written: numbers always, what else is as nobody set it never."""
+    return value != default or not (isinstance(default, bool | str | None) or default == ())
 
 
 def _plain(value: object) -> object:
@@ -169,7 +176,7 @@ def _texts(value: object, place: str) -> tuple[Any, ...]:
 
 
 def _spec_options(value: object, place: str, known: Iterable[str]) -> dict[str, Any]:
-    """Return the options of a spec, granularity and estimator turned into their types."""
+    """Return the options of a spec, granularity, estimator and format turned into their types."""
     options = dict(_mapping(value, place, known))
     for key, family in _FAMILIES.items():
         if options.get(key) is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from octavo.errors import SpecError
-from octavo.spec.checks import check_integer, check_number
+from octavo.spec.checks import check_flag, check_integer, check_number
 from octavo.spec.variant import Variant
 
 
@@ -22,12 +22,20 @@ class Estimator(Variant, family="estimator"):
         reads_order: the range depends on the order of the calibration texts, or on how they are batched.
         reads_one_tensor: a range can be found from a single tensor, as dynamic ranges are.
         needs_rows: whole rows are compared, so that there is one range for the tensor.
+        searches_integers: ranges are compared by their errors on a grid of integers.
+        activations_only: weights lack what it reads, such as tokens.
     """
 
     clips: ClassVar[bool] = False
     reads_order: ClassVar[bool] = False
     reads_one_tensor: ClassVar[bool] = False
     needs_rows: ClassVar[bool] = False
+    searches_integers: ClassVar[bool] = False
+
+    @property
+    def activations_only(self) -> bool:
+        """Whether weights lack what it reads, such as tokens."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,16 +84,57 @@ class Percentile(Estimator, name="percentile"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TokenQuantile(Estimator, name="token-quantile"):
+    """The range that holds this share of the tokens whole, at either end (Outlier Suppression).
+
+    Every token has a largest and a smallest value; the range ends at the quantile of those over tokens, so
+    that a few odd tokens, however far they reach, do not widen it, and no other token is clipped.
+
+    Arguments:
+        keep: share of the tokens whose largest (smallest) value lies inside; 1 is all-min-max.
+    """
+
+    clips: ClassVar[bool] = True
+
+    keep: float = 0.99
+
+    def __post_init__(self) -> None:
+        check_number("keep", self.keep)
+        if not 0 < self.keep <= 1:
+            raise SpecError(f"keep must be a number above 0 and at most 1, got {self.keep}")
+        object.__setattr__(self, "keep", float(self.keep))
+
+    @property
+    def activations_only(self) -> bool:
+        """Whether weights lack what it reads: tokens."""
+        return True
+
+
+@dataclass(frozen=True, kw_only=True)
 class Mse(Estimator, name="mse"):
-    """The range with the least mean squared quantization error among `candidates` ranges."""
+    """The range with the least mean squared quantization error among `candidates` ranges.
+
+    Arguments:
+        candidates: how many ranges are tried before finer ones.
+        weighted: weigh the errors of every embedding dimension by what reads it: the squared columns of the
+            linear layers' weights, behind a norm times its squared weight; 1 where neither reads it.
+    """
 
     clips: ClassVar[bool] = True
     reads_one_tensor: ClassVar[bool] = True
+    searches_integers: ClassVar[bool] = True
 
     candidates: int = 100
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         check_integer("candidates", self.candidates, 1)
+        check_flag("weighted", self.weighted)
+
+    @property
+    def activations_only(self) -> bool:
+        """Whether weights lack what it reads: readers."""
+        return self.weighted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +143,7 @@ class CrossEntropy(Estimator, name="cross-entropy"):
 
     reads_order: ClassVar[bool] = True
     needs_rows: ClassVar[bool] = True
+    searches_integers: ClassVar[bool] = True
 
     candidates: int = 100
 

@@ -16,11 +16,14 @@ What others need to know of a granularity it says itself; nobody keeps a list of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol, get_args
 
 from octavo.errors import SpecError
-from octavo.spec.checks import check_flag, check_integer
+from octavo.spec.checks import check_flag, check_integer, shown
 from octavo.spec.variant import Variant
+
+Sizes = Literal["even", "optimal"]
+"""How large groups are: all alike, or as the ranges of their channels ask for."""
 
 
 class Tensor(Protocol):
@@ -58,6 +61,16 @@ class Granularity(Variant, family="granularity"):
     @property
     def shares_order(self) -> bool:
         """Whether the permuted sites of a layer take one order of channels."""
+        return False
+
+    @property
+    def has_optimal_sizes(self) -> bool:
+        """Whether calibration also finds how large each group is."""
+        return False
+
+    @property
+    def takes_fewer(self) -> bool:
+        """Whether a tensor may have fewer groups than were asked for."""
         return False
 
     def layout(self, tensor: Tensor) -> tuple[int | None, int]:
@@ -120,15 +133,16 @@ class PerEmbedding(Granularity, name="per-embedding"):
 class PerGroup(Granularity, name="per-group"):
     """One range for each of K groups of channels: per-embedding-group (PEG), section 4.
 
-    Groups run along the last axis of an activation and along axis 0 (rows) of a weight, as in Q-BERT;
-    their sizes differ by at most one.
+    Groups run along the last axis of an activation and along axis 0 (rows) of a weight, as in Q-BERT.
 
     Arguments:
         groups: how many groups, K.
         permute: sort channels by their range first, so that outliers share a group.
         shared: one permutation per layer for all its permuted sites; False: one per tensor.
-        at_most: take as many groups as there are channels where a tensor has fewer than K; otherwise an
-            error.
+        at_most: take as many groups as there are channels (with optimal sizes: distinct ranges) where a
+            tensor has fewer than K; otherwise an error.
+        sizes: `even`, the paper's, differ by at most one; `optimal` cuts the sorted channels where the
+            expected noise is least, so that a few outliers may be a group and all the rest another.
     """
 
     has_groups: ClassVar[bool] = True
@@ -137,6 +151,7 @@ class PerGroup(Granularity, name="per-group"):
     permute: bool = False
     shared: bool = True
     at_most: bool = False
+    sizes: Sizes = "even"
 
     def __post_init__(self) -> None:
         check_integer("groups", self.groups, 1)
@@ -145,6 +160,12 @@ class PerGroup(Granularity, name="per-group"):
         check_flag("at_most", self.at_most)
         if not self.shared and not self.permute:
             raise SpecError("shared: false does nothing without a permutation; add permute: true or drop it")
+        if self.sizes not in get_args(Sizes):
+            raise SpecError(f"sizes must be {' or '.join(get_args(Sizes))}, got {shown(self.sizes)}")
+        if self.has_optimal_sizes and not self.permute:
+            raise SpecError(
+                "sizes: optimal cuts channels sorted by their range; add permute: true or drop it"
+            )
 
     @property
     def permutes(self) -> bool:
@@ -155,6 +176,16 @@ class PerGroup(Granularity, name="per-group"):
     def shares_order(self) -> bool:
         """Whether the permuted sites of a layer take one order of channels."""
         return self.shared
+
+    @property
+    def has_optimal_sizes(self) -> bool:
+        """Whether calibration also finds how large each group is."""
+        return self.sizes == "optimal"
+
+    @property
+    def takes_fewer(self) -> bool:
+        """Whether a tensor may have fewer groups than were asked for."""
+        return self.at_most
 
     def layout(self, tensor: Tensor) -> tuple[int | None, int]:
         """Return the channel axis (the rows of a weight) and the number of groups."""

@@ -5,12 +5,13 @@ A recipe lists its passes in order. Every pass belongs to a stage, and the stage
 | stage      | what is known then                               | passes                                |
 |------------|--------------------------------------------------|---------------------------------------|
 | `SPECS`    | nothing: specs are still decided                 | `AllocateBits`                        |
-| `FLOAT`    | the specs; no range is found yet                 | `Fold`                                |
-| `WEIGHTS`  | weights are on their grids, activations in float | `AdaRound`                            |
-| `RANGES`   | every range                                      | `IntegerFunctions`, `SplitGroups`     |
+| `FLOAT`    | the specs; no range is found yet                 | `Fold`, `Equalize`, `Spill`, ...      |
+| `WEIGHTS`  | weights are on their grids, activations in float | `AdaRound` or `Gptq`                  |
+| `RANGES`   | every range                                      | `BiasCorrection`, `ClipTokens`, ...   |
 | `TRAINING` | a calibrated model, and labels                   | `LearnedRanges`, `FixedRanges`, ...   |
 
-How a pass is carried out stands in one table, `octavo.methods.passes`.
+Those of the stage `FLOAT` have a file of their own, `octavo.spec.equalization`. How a pass is carried out
+stands in one table, `octavo.methods.passes`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from fnmatch import fnmatchcase
 from itertools import pairwise
 from typing import ClassVar
 
 from octavo.errors import SpecError
-from octavo.spec.checks import check_flag, check_integer, check_number, check_positive, check_texts, shown
+from octavo.spec.checks import (
+    check_flag,
+    check_integer,
+    check_number,
+    check_positive,
+    check_share,
+    shown,
+)
 from octavo.spec.variant import Variant, check_variant
 
 
@@ -42,6 +49,8 @@ class Pass(Variant, family="pass"):
     """One thing done to a model; `stage` says when."""
 
     stage: ClassVar[Stage]
+    rewrites: ClassVar[bool] = False
+    """Whether layers are no longer those of the float model afterwards."""
 
     def patterns(self) -> tuple[str, ...]:
         """Return the site patterns that a model must have."""
@@ -124,58 +133,6 @@ class AllocateBits(Pass, name="allocate-bits"):
         check_integer("parts", self.parts, 1)
 
 
-# -- float ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fold(Pass, name="fold"):
-    """Channels of activations are divided by `range ** power`, and the weights that read them multiplied.
-
-    The factors go into the norm before a site and into the linear layers after it, so that integer kernels
-    see one range where there is a scale per embedding dimension: for free. A site that something other than
-    linear layers reads stays as it is, with a warning.
-
-    Arguments:
-        sites, roles: which activations, as in `Override`.
-        skip_sites, skip_roles: which of these not.
-        optional: the model may lack these sites; otherwise that is an error.
-        power: 0 leaves channels as they are, 1 makes their ranges equal; between, activations and weights
-            share the burden (SmoothQuant's alpha, of activations alone).
-    """
-
-    stage: ClassVar[Stage] = Stage.FLOAT
-
-    sites: tuple[str, ...] = ()
-    roles: tuple[str, ...] = ()
-    skip_sites: tuple[str, ...] = ()
-    skip_roles: tuple[str, ...] = ()
-    optional: bool = False
-    power: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name in ("sites", "roles", "skip_sites", "skip_roles"):
-            check_texts(name, getattr(self, name))
-        if not self.sites and not self.roles:
-            raise SpecError("fold names neither sites nor roles; say which activations are folded")
-        check_flag("optional", self.optional)
-        check_number("power", self.power)
-        if not 0 < self.power <= 1:
-            raise SpecError(f"power must be a number above 0 and at most 1, got {self.power}")
-
-    def applies(self, site: str, role: str) -> bool:
-        """Say whether the site with this name and role is folded."""
-        skipped = role in self.skip_roles or any(fnmatchcase(site, pattern) for pattern in self.skip_sites)
-        return not skipped and (role in self.roles or any(fnmatchcase(site, p) for p in self.sites))
-
-    def patterns(self) -> tuple[str, ...]:
-        """Return the site patterns that a model must have."""
-        return () if self.optional else self.sites
-
-    def roles_needed(self) -> tuple[str, ...]:
-        """Return the roles that a model must have."""
-        return () if self.optional else self.roles
-
-
 # -- weights -------------------------------------------------------------------------------------------------
 
 _TRAVEL = 10.0
@@ -183,7 +140,14 @@ _TRAVEL = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaRound(Pass, name="adaround"):
+class WeightRounding(Pass, abstract=True):
+    """Weights are rounded other than to nearest, by what their layers read."""
+
+    stage: ClassVar[Stage] = Stage.WEIGHTS
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdaRound(WeightRounding, name="adaround"):
     """Weights round up or down so that the output of their layer changes least; without it, to nearest.
 
     Arguments:
@@ -194,9 +158,11 @@ class AdaRound(Pass, name="adaround"):
         warmup: share of the iterations without that term.
         beta: its exponent, annealed from the first to the second value after the warm-up.
         flips: flip single weights at the end as long as that lowers the layer's loss; the paper does not.
+        shrinkage: share of the correlations between inputs that is taken back, between 0 (as in the paper)
+            and 1; few texts, and texts of another kind, need it.
+        asymmetric: the target is the float model's output, as in the paper, so that a layer also makes up
+            for the errors before it; otherwise it is the output for the very input that it gets.
     """
-
-    stage: ClassVar[Stage] = Stage.WEIGHTS
 
     iterations: int = 10_000
     learning_rate: float | None = None
@@ -204,6 +170,8 @@ class AdaRound(Pass, name="adaround"):
     warmup: float = 0.2
     beta: tuple[float, float] = (20.0, 2.0)
     flips: bool = True
+    shrinkage: float = 0.0
+    asymmetric: bool = True
 
     def __post_init__(self) -> None:
         check_integer("iterations", self.iterations, 1)
@@ -221,6 +189,8 @@ class AdaRound(Pass, name="adaround"):
             raise SpecError(f"beta must fall and stay at 2 or above, got {first:g} to {last:g}")
         object.__setattr__(self, "beta", (first, last))
         check_flag("flips", self.flips)
+        object.__setattr__(self, "shrinkage", check_share("shrinkage", self.shrinkage))
+        check_flag("asymmetric", self.asymmetric)
 
     @property
     def step(self) -> float:
@@ -228,7 +198,128 @@ class AdaRound(Pass, name="adaround"):
         return _TRAVEL / self.iterations if self.learning_rate is None else self.learning_rate
 
 
+@dataclass(frozen=True, kw_only=True)
+class Gptq(WeightRounding, name="gptq"):
+    """Inputs of a layer are rounded one after another, and those that follow make up for the errors.
+
+    Arguments:
+        order: round inputs in the order of their mean square, the largest first ("act-order"), instead of
+            their own.
+        damping: share of the Hessian's mean diagonal that is added to its diagonal.
+        block: inputs between two updates of all that follow; it matters to time alone.
+        asymmetric: the target is the float model's output, as AdaRound's is, so that a layer also makes up
+            for the errors before it; otherwise it is the output for the very input that it gets.
+        sweeps: how often, in the end, every weight goes to its best value given all others; 0 is GPTQ as
+            published.
+        shrinkage: share of the correlations between inputs that is taken back; 0 is GPTQ as published,
+            which learns few texts by heart, and 1 rounds to nearest.
+    """
+
+    order: bool = True
+    damping: float = 0.01
+    block: int = 128
+    asymmetric: bool = False
+    sweeps: int = 0
+    shrinkage: float = 0.7
+
+    def __post_init__(self) -> None:
+        check_flag("order", self.order)
+        object.__setattr__(self, "damping", check_positive("damping", self.damping))
+        check_integer("block", self.block, 1)
+        check_flag("asymmetric", self.asymmetric)
+        check_integer("sweeps", self.sweeps, 0)
+        object.__setattr__(self, "shrinkage", check_share("shrinkage", self.shrinkage))
+
+
 # -- ranges --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipTokens(Pass, name="clip-tokens"):
+    """Activation ranges leave out the few tokens that reach far beyond all others, where outputs allow it.
+
+    Token-wise clipping (Outlier Suppression): one share of the tokens is kept whole at all sites, chosen by
+    the error of the model's outputs. Then every site gets a share of its own by what its error does to the
+    outputs, in first order, and the sites of a role take theirs where that lowers the true error. Ranges as
+    they were found and all-min-max are among the candidates, so that the error never grows. Attention
+    probabilities and grids above 8 bits stay as they are.
+
+    Arguments:
+        texts: calibration texts that candidates are judged on, spread over lengths.
+        lowest: smallest share tried for all sites at once; None takes 0.9 at 8 bits, 0.7 from 5 bits and 0.1
+            below.
+        per_site: let sites have shares of their own.
+        above: search only where the outputs err by more than this (0 to 1; about 2 (1 - cosine) for
+            embeddings), so that a model in good health costs two passes over the texts and no more.
+    """
+
+    stage: ClassVar[Stage] = Stage.RANGES
+
+    texts: int = 32
+    lowest: float | None = None
+    per_site: bool = True
+    above: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_integer("texts", self.texts, 1)
+        if self.lowest is not None:
+            check_number("lowest", self.lowest)
+            if not 0 < self.lowest <= 1:
+                raise SpecError(f"lowest must be a number above 0 and at most 1, got {shown(self.lowest)}")
+            object.__setattr__(self, "lowest", float(self.lowest))
+        check_flag("per_site", self.per_site)
+        check_number("above", self.above)
+        if not 0 <= self.above < 1:
+            raise SpecError(f"above must be a number from 0 to below 1, got {shown(self.above)}")
+        object.__setattr__(self, "above", float(self.above))
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasCorrection(Pass, name="bias-correction"):
+    """What every linear layer's output is off by on calibration data is subtracted from its bias.
+
+    Layers without a bias get one. It comes before passes that rewrite layers.
+
+    Arguments:
+        robust: subtract the median over tokens, which the large errors of a few special tokens do not move;
+            otherwise the mean, as published.
+    """
+
+    stage: ClassVar[Stage] = Stage.RANGES
+
+    robust: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("robust", self.robust)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRanges(Pass, name="tune-ranges"):
+    """Scales and zero-points of activations are learned on the error of the model's outputs, without labels.
+
+    Adam with a cosine schedule, straight through rounding; weights stay as they are. A quarter of the texts
+    is held out, and the state with the least error on them is kept, the start among them. Grids above 8 bits
+    and dynamic ranges stay as they are.
+
+    Arguments:
+        steps: steps of Adam.
+        learning_rate: of the logarithm of scales and of zero-points as a share of the grid.
+        batch_size: texts of a step.
+        texts: most calibration texts that are used, spread over lengths.
+    """
+
+    stage: ClassVar[Stage] = Stage.RANGES
+
+    steps: int = 150
+    learning_rate: float = 0.02
+    batch_size: int = 8
+    texts: int = 256
+
+    def __post_init__(self) -> None:
+        check_integer("steps", self.steps, 1)
+        object.__setattr__(self, "learning_rate", check_positive("learning_rate", self.learning_rate))
+        check_integer("batch_size", self.batch_size, 1)
+        check_integer("texts", self.texts, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,13 +327,32 @@ class IntegerFunctions(Pass, name="integer-functions"):
     """GELU, softmax and LayerNorm compute in integers, as I-BERT does, instead of in float."""
 
     stage: ClassVar[Stage] = Stage.RANGES
+    rewrites: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
 class SplitGroups(Pass, name="split-groups"):
-    """Activations in groups become one tensor a group, each with a range of its own: per-tensor PEG."""
+    """Activations in groups become one tensor a group, each with a range of its own: per-tensor PEG.
+
+    Arguments:
+        narrow: groups of at most this many channels go through one matrix product together. It reads several
+            scales, so it is computed in float, of the same 8-bit numbers: on CPUs that costs less than a
+            product for each. null makes a product for every group, as integer-only hardware needs.
+        in_place: where only linear layers read a tensor, its largest group is not cut out. They read the
+            whole tensor on that group's grid, with columns of zeros for all other channels: the same sum,
+            with no permutation.
+    """
 
     stage: ClassVar[Stage] = Stage.RANGES
+    rewrites: ClassVar[bool] = True
+
+    narrow: int | None = None
+    in_place: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag("in_place", self.in_place)
+        if self.narrow is not None:
+            check_integer("narrow", self.narrow, 1)
 
 
 # -- training ------------------------------------------------------------------------------------------------
@@ -302,12 +412,16 @@ def check_passes(passes: object) -> None:
     for entry in passes:
         check_variant("passes", entry, Pass)
     for first, second in pairwise(passes):
-        if first.stage > second.stage:
-            order = sorted(passes, key=lambda entry: entry.stage)
+        late = first.rewrites and isinstance(second, BiasCorrection)
+        if first.stage > second.stage or late:
+            order = sorted(passes, key=lambda entry: (entry.stage, entry.rewrites))
             raise SpecError(
                 f"passes: {first.variant_name} cannot come before {second.variant_name}; "
                 f"the order that works is {', '.join(entry.variant_name for entry in order)}"
             )
+    rounding = [entry.variant_name for entry in passes if isinstance(entry, WeightRounding)]
+    if len(rounding) > 1:
+        raise SpecError(f"passes: weights are rounded once, got {' and '.join(rounding)}; keep one")
     training = [entry.variant_name for entry in passes if entry.stage is Stage.TRAINING]
     if len(training) > 1:
         raise SpecError(f"passes: a model is trained once, got {' and '.join(training)}; keep one")

@@ -7,9 +7,11 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from octavo.errors import SpecError, did_you_mean
+from octavo.spec.equalization import Equalize, Spill
 from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
-from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup
-from octavo.spec.passes import AdaRound, Fold, IntegerFunctions, RunningRanges
+from octavo.spec.format import E4M3
+from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor
+from octavo.spec.passes import AdaRound, BiasCorrection, ClipTokens, Gptq, IntegerFunctions, RunningRanges
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.tensor import TensorSpec
 
@@ -123,7 +125,102 @@ _INT8 = Recipe(
         # Signed bytes around zero are what fused attention kernels take.
         Override(roles=_ATTENTION_OPERANDS, symmetric=True, optional=True),
     ),
-    passes=(Fold(roles=_NORM_OUTPUTS, optional=True),),
+    passes=(
+        Equalize(roles=(*_NORM_OUTPUTS, "value", "attention_context"), optional=True),
+        Spill(roles=("ffn_hidden",), optional=True),
+        # An odd token ([CLS] in MobileBERT reaches 4e7) ruins every range; healthy models skip the search.
+        ClipTokens(above=0.05),
+        BiasCorrection(),
+    ),
+)
+
+# What is as wide as the residual stream. A layer has one order and one cut, so that it can be split.
+_STREAM = (
+    *_NORM_OUTPUTS,
+    "embedding_sum",
+    "embedding_projection",
+    "attention_output",
+    "attention_residual",
+    "ffn_output",
+    "ffn_residual",
+)
+
+_INT8_FULL = Recipe(
+    name="int8-full",
+    description="static W8A8 of every tensor, in groups of optimal sizes; in no table of the paper",
+    weights=TensorSpec(bits=8, symmetric=True, granularity=PerChannel()),
+    activations=TensorSpec(bits=8, estimator=AllMinMax()),
+    overrides=(
+        # A scale for every entry would be no quantization at all.
+        Override(roles=("norm_weight",), granularity=PerTensor(), optional=True),
+        Override(
+            roles=_STREAM,
+            granularity=PerGroup(groups=6, permute=True, at_most=True, sizes="optimal"),
+            optional=True,
+        ),
+    ),
+    # Groups would need the range of every one of thousands of channels, which 64 texts do not show.
+    passes=(Spill(roles=("ffn_hidden",), optional=True),),
+)
+
+_NORMS_FLOAT = Override(roles=("norm_weight",), off=True, optional=True)
+
+_INT8_WEIGHTS = Recipe(
+    name="int8-weights",
+    description="8-bit weights alone, a scale for every row; needs no texts; in no table of the paper",
+    placement="linear-inputs",
+    weights=TensorSpec(bits=8, symmetric=True, granularity=PerChannel()),
+    activations=None,
+    overrides=(_NORMS_FLOAT,),
+)
+
+# Rows of a table differ in range and centre: with 16 steps both matter. GPTQ rounds tables by their sum.
+# Tables of relative positions are small, and attention reads them unsummed.
+_TABLES_4_BITS = Override(
+    sites=("embeddings.token*", "embeddings.position*"),
+    optional=True,
+    bits=4,
+    symmetric=False,
+    granularity=PerChannel(),
+    estimator=Mse(),
+)
+
+_INT8_GPTQ = tuple(sorted((*_INT8.passes, Gptq()), key=lambda entry: entry.stage))
+
+_INT8_SMALL = replace(
+    _INT8,
+    name="int8-small",
+    description="int8 with embedding tables in 4 bits, a grid for every row; in no table of the paper",
+    overrides=(*_INT8.overrides, _TABLES_4_BITS),
+    passes=_INT8_GPTQ,
+)
+
+_W4A8 = replace(
+    _INT8,
+    name="w4a8",
+    description="int8 with 4-bit weights, rounded by GPTQ without training; in no table of the paper",
+    weights=TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse()),
+    overrides=(*_INT8.overrides, _TABLES_4_BITS),
+    passes=_INT8_GPTQ,
+)
+
+_FP8_WEIGHTS = TensorSpec(symmetric=True, granularity=PerChannel(), format=E4M3())
+_FP8_ACTIVATIONS = TensorSpec(symmetric=True, estimator=AllMinMax(), format=E4M3())
+
+_FP8 = Recipe(
+    name="fp8",
+    description="inputs of matrix products in FP8 E4M3, simulated; in no table of the paper",
+    placement="linear-inputs",
+    weights=_FP8_WEIGHTS,
+    activations=_FP8_ACTIVATIONS,
+    overrides=(Override(roles=("norm_weight",), off=True, optional=True),),
+)
+
+_FP8_FULL = replace(
+    _FP8,
+    name="fp8-full",
+    description="every tensor in FP8 E4M3, simulated; in no table of the paper",
+    placement="full",
 )
 
 _PRESETS = (
@@ -230,6 +327,12 @@ _PRESETS = (
     _qbert(4),
     _IBERT,
     _INT8,
+    _INT8_FULL,
+    _INT8_SMALL,
+    _INT8_WEIGHTS,
+    _W4A8,
+    _FP8,
+    _FP8_FULL,
 )
 
 PRESETS: dict[str, Recipe] = {preset.name: preset for preset in _PRESETS}
@@ -245,7 +348,7 @@ def recipe(name_or_path: str | PathLike[str]) -> Recipe:
     """Return the preset of this name, or else the recipe in this YAML file.
 
     >>> recipe("w8a8-peg6").overrides[0].granularity
-    PerGroup(groups=6, permute=True, shared=True, at_most=False)
+    PerGroup(groups=6, permute=True, shared=True, at_most=False, sizes='even')
     """
     given = fspath(name_or_path)
     if given in PRESETS:

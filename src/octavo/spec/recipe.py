@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from octavo.errors import SpecError, did_you_mean
 from octavo.spec.checks import check_flag, check_integer, check_text, check_texts, shown
 from octavo.spec.estimator import Estimator
+from octavo.spec.format import Format
 from octavo.spec.granularity import Granularity
 from octavo.spec.passes import LearnedRanges, Pass, RangeTraining, check_passes
 from octavo.spec.tensor import TensorSpec
@@ -31,7 +32,8 @@ class Override:
         off: leave these sites in float; excludes the fields of `TensorSpec`.
         optional: the model may lack these sites, as a bare encoder lacks `logits`; otherwise that is an
             error.
-        bits, symmetric, granularity, estimator, dynamic: as in `TensorSpec`; None leaves them unchanged.
+        bits, symmetric, granularity, estimator, dynamic, format: as in `TensorSpec`; None leaves them
+            unchanged.
     """
 
     sites: tuple[str, ...] = ()
@@ -43,6 +45,7 @@ class Override:
     granularity: Granularity | None = None
     estimator: Estimator | None = None
     dynamic: bool | None = None
+    format: Format | None = None
 
     def __post_init__(self) -> None:
         check_texts("sites", self.sites)
@@ -57,7 +60,8 @@ class Override:
             raise SpecError(f"an override cannot turn sites off and set {changed}; keep one of the two")
         if not self.off and not self.changes():
             raise SpecError(
-                "an override changes nothing; set off, bits, symmetric, granularity, estimator or dynamic"
+                "an override changes nothing; set off, bits, symmetric, granularity, estimator, dynamic or "
+                "format"
             )
 
     def _check_changes(self) -> None:
@@ -72,8 +76,10 @@ class Override:
             check_variant("estimator", self.estimator, Estimator)
         if self.dynamic is not None:
             check_flag("dynamic", self.dynamic)
+        if self.format is not None:
+            check_variant("format", self.format, Format)
 
-    def changes(self) -> dict[str, int | bool | Granularity | Estimator]:
+    def changes(self) -> dict[str, int | bool | Granularity | Estimator | Format]:
         """Return the fields of `TensorSpec` that this override sets, in their order there."""
         values = {
             "bits": self.bits,
@@ -81,6 +87,7 @@ class Override:
             "granularity": self.granularity,
             "estimator": self.estimator,
             "dynamic": self.dynamic,
+            "format": self.format,
         }
         return {field: value for field, value in values.items() if value is not None}
 
@@ -154,6 +161,11 @@ class Recipe:
         if kind == "weight" and result is not None and result.dynamic:
             raise SpecError(
                 f"{site}: dynamic ranges are for activations; narrow the override that sets dynamic"
+            )
+        if kind == "weight" and result is not None and result.estimator.activations_only:
+            raise SpecError(
+                f"{site}: {result.estimator} finds ranges of activations only; "
+                "use MinMax() or Mse() for weights"
             )
         return result
 

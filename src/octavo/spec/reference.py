@@ -9,6 +9,7 @@ from typing import Any
 
 from octavo.spec.document import VERSION
 from octavo.spec.estimator import Estimator
+from octavo.spec.format import Format
 from octavo.spec.granularity import Granularity
 from octavo.spec.passes import Budget, Pass
 from octavo.spec.recipe import Override, Recipe
@@ -18,6 +19,7 @@ from octavo.spec.variant import Variant
 _FAMILIES: tuple[tuple[str, type[Variant]], ...] = (
     ("Granularities", Granularity),
     ("Estimators", Estimator),
+    ("Formats", Format),
     ("Passes", Pass),
     ("Budgets of `allocate-bits`", Budget),
 )

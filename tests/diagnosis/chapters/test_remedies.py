@@ -86,6 +86,7 @@ def test_a_classifier_that_changes_its_mind_is_not_kept() -> None:
     assert "80 % of the predictions" in found.text and "97 % of the predictions" in found.text
 
 
+@pytest.mark.usefixtures("int8_without_search")
 def test_the_headline_is_the_role_that_breaks_the_best_recipe(broken: Encoder, texts: list[str]) -> None:
     found = diagnose(broken, texts, sensitivity=())
     assert [trial.recipe for trial in found.trials] == ["w8a8", "w8a8-peg6", "w8a8-mp", "int8"]
@@ -99,6 +100,7 @@ def test_the_headline_is_the_role_that_breaks_the_best_recipe(broken: Encoder, t
     assert [repair["name"] for repair in document["repairs"]] == ["int8-fold", "w8a32-per-channel"]
 
 
+@pytest.mark.usefixtures("int8_without_search")
 def test_the_recipe_given_is_the_one_at_hand(broken: Encoder, texts: list[str]) -> None:
     finer = (*preset("int8").overrides, Override(roles=("ffn_hidden",), bits=16))
     mine = replace(preset("int8"), name="mine", overrides=finer)
@@ -109,6 +111,7 @@ def test_the_recipe_given_is_the_one_at_hand(broken: Encoder, texts: list[str]) 
     assert other.findings[0].title == "w8a8 breaks at more than one role, most at linear_weight"
 
 
+@pytest.mark.usefixtures("int8_without_search")
 def test_the_report_shows_what_each_role_costs_and_a_second_run_measures_nothing(
     broken: Encoder, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

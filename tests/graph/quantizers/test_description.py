@@ -14,22 +14,22 @@ ACTIVATION = Site(
     shape=("batch", "length", 12),
     targets=("x",),
 )
-CASES: dict[Granularity, tuple[str, int | None, bool]] = {
-    PerTensor(): ("per-tensor", 1, False),
-    PerEmbedding(): ("per-embedding", 12, False),
-    PerChannel(axis=2): ("per-channel", 12, False),
-    PerGroup(groups=3): ("per-group", 3, False),
-    PerGroup(groups=4, permute=True): ("per-group", 4, True),
-    PerGroup(groups=99, at_most=True): ("per-group", 12, False),
-    PerToken(): ("per-token", None, False),
+CASES: dict[Granularity, tuple[str, int | None, bool, tuple[int, ...] | None]] = {
+    PerTensor(): ("per-tensor", 1, False, None),
+    PerEmbedding(): ("per-embedding", 12, False, None),
+    PerChannel(axis=2): ("per-channel", 12, False, None),
+    PerGroup(groups=5): ("per-group", 5, False, (3, 3, 2, 2, 2)),
+    PerGroup(groups=4, permute=True): ("per-group", 4, True, (3, 3, 3, 3)),
+    PerGroup(groups=99, at_most=True): ("per-group", 12, False, (1,) * 12),
+    PerToken(): ("per-token", None, False, None),
 }
 
 
 @pytest.mark.parametrize("granularity", CASES, ids=str)
 def test_bits_granularity_and_groups(granularity: Granularity) -> None:
     spec = TensorSpec(bits=4, granularity=granularity, dynamic=isinstance(granularity, PerToken))
-    name, groups, permuted = CASES[granularity]
-    expected = Quantization(bits=4, granularity=name, groups=groups, permuted=permuted)
+    name, groups, permuted, sizes = CASES[granularity]
+    expected = Quantization(bits=4, granularity=name, groups=groups, permuted=permuted, sizes=sizes)
     assert describe_quantizer(Quantizer(ACTIVATION, spec)) == expected
 
 

@@ -22,6 +22,7 @@ from octavo.spec import (
     PerToken,
     RunningMinMax,
     TensorSpec,
+    TokenQuantile,
 )
 
 SITE = Site(
@@ -119,7 +120,7 @@ def test_dynamic_ranges_follow_the_tensor() -> None:
 @pytest.mark.parametrize("granularity", [PerTensor(), PerEmbedding(), PerGroup(groups=4)], ids=str)
 @pytest.mark.parametrize(
     "estimator",
-    [MinMax(), RunningMinMax(), AllMinMax(), Percentile(), Mse()],
+    [MinMax(), RunningMinMax(), AllMinMax(), Percentile(), TokenQuantile(keep=1), Mse()],
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_every_estimator_works_with_every_granularity(estimator: Estimator, granularity: Granularity) -> None:
@@ -128,6 +129,20 @@ def test_every_estimator_works_with_every_granularity(estimator: Estimator, gran
     channels = quantizer.index.numel() if quantizer.axis is not None else 1
     assert quantizer.scale.numel() == int(quantizer.index.max()) + 1 <= channels
     assert float((quantizer(x) - x).abs().max()) <= float(quantizer.scale.max())
+
+
+def test_the_quantile_of_tokens_leaves_an_odd_token_out() -> None:
+    x = data()
+    odd = torch.cat([x, torch.full_like(x[:, :1], 1e6)], dim=1)
+    spec = TensorSpec(estimator=TokenQuantile(keep=0.5))
+    assert float(fixed(spec, odd).scale) < 2 * float(fixed(TensorSpec(estimator=AllMinMax()), x).scale)
+
+
+def test_tokens_of_a_convolution_stand_along_its_last_axis() -> None:
+    site = Site(name="c", role="c", kind="activation", shape=("batch", 2, "length"), targets=("c",))
+    x = torch.tensor([[[1.0, 5.0, 900.0], [2.0, 4.0, 0.0]]])
+    quantizer = fixed(TensorSpec(estimator=TokenQuantile(keep=0.6)), x, site)
+    assert float(quantizer.scale) * 255 == pytest.approx(5.0)
 
 
 def test_cross_entropy_watches_rows_of_logits() -> None:

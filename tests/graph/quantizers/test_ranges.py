@@ -22,6 +22,7 @@ from octavo.spec import (
     PerToken,
     RunningMinMax,
     TensorSpec,
+    TokenQuantile,
 )
 
 HIDDEN = Site(
@@ -110,6 +111,7 @@ def test_senseless_pairs_are_errors(site: Site, spec: TensorSpec, message: str) 
         (RunningMinMax(), numerics.RunningMinMax),
         (AllMinMax(), numerics.AllMinMax),
         (Percentile(), numerics.HistogramPercentile),
+        (TokenQuantile(), numerics.TokenQuantiles),
         (Mse(), numerics.HistogramMse),
         (CrossEntropy(), numerics.RowCrossEntropy),
     ],

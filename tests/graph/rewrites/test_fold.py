@@ -9,7 +9,8 @@ import torch
 import octavo
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
 from octavo.graph import Encoder, Head, attach
-from octavo.graph.rewrites.fold import fold, weights_read
+from octavo.graph.rewrites.fold import Change, fold
+from octavo.graph.rewrites.sharing import groups_of
 from octavo.methods import load
 from octavo.spec import AllMinMax, Fold, Override, PerEmbedding, Recipe, TensorSpec
 from octavo.spec.presets import recipe
@@ -35,15 +36,28 @@ def encoder(tiny_bert_folder) -> Encoder:  # type: ignore[no-untyped-def]
     return load(tiny_bert_folder())
 
 
-def test_folding_computes_the_same(encoder: Encoder) -> None:
+SITES = {
+    "norms and hidden": ("ffn_input", "layer_output", "ffn_hidden"),
+    "values": ("value", "attention_context"),
+    "scores": ("query", "key"),
+    "all": ("ffn_input", "layer_output", "ffn_hidden", "value", "query"),
+}
+
+
+@pytest.mark.parametrize("shifted", [False, True], ids=["scaled", "shifted"])
+@pytest.mark.parametrize("roles", SITES.values(), ids=SITES)
+def test_folding_computes_the_same(encoder: Encoder, roles: tuple[str, ...], shifted: bool) -> None:
     model = attach(encoder, folded())
-    factors = {
-        name: torch.rand(quantizer.site.width or 0, generator=torch.Generator().manual_seed(0)) + 0.5
-        for name, quantizer in model.quantizers.items()
-        if FOLD.applies(name, quantizer.site.role) and weights_read(model, name)
-    }
-    assert len(factors) == 4
-    changed = fold(model, FOLD, factors)
+    sites = [name for name, quantizer in model.quantizers.items() if quantizer.site.role in roles]
+    groups, refused = groups_of(model, sites)
+    assert groups and not refused
+    generator = torch.Generator().manual_seed(0)
+    changes = []
+    for group in groups:
+        factor = torch.rand(group[0].width, generator=generator) + 0.5
+        shift = torch.randn(group[0].width, generator=generator)
+        changes.append((group, Change(factor, shift if shifted and group[0].shifts else None)))
+    changed = fold(model, FOLD, changes)
     for quantizer in changed.quantizers.values():
         quantizer.turn_off()
     _, batch = next(iter(encoder.batches(TEXTS)))
@@ -129,7 +143,7 @@ def test_at_16_bits_folding_is_the_identity_even_where_layers_share_weights(fami
 def test_a_weight_that_reads_another_tensor_elsewhere_is_not_scaled_and_that_is_said() -> None:
     """The first of ALBERT's layers reads the embeddings' projection, with the weights of all the others."""
     _, albert = families.captured("albert")
-    with pytest.warns(OctavoWarning, match=r"not folded.* weights are shared with layers.*layer_output"):
+    with pytest.warns(OctavoWarning, match=r"not folded.*layer_output: its weights are shared with layers"):
         model = octavo.quantize(albert, WIDE, calibration=BATCHES)
     folded = {name.split(".")[1] for name, _ in model.graph.named_parameters() if name.startswith("folded.")}
     assert "layers_0_ffn_input" in folded and "layers_0_layer_output" not in folded
@@ -142,9 +156,3 @@ def test_a_head_tied_to_the_token_embeddings_is_not_scaled() -> None:
             bert, replace(WIDE, passes=(Fold(roles=("head_norm",)),)), calibration=BATCHES
         )
     assert not [name for name, _ in model.graph.named_parameters() if name.startswith("folded.")]
-
-
-def test_a_tensor_cut_into_heads_is_not_folded_and_that_is_said(encoder: Encoder) -> None:
-    heads = replace(folded(), passes=(Fold(roles=("attention_context",)),))
-    with pytest.warns(OctavoWarning, match=r"2 sites are not folded.*layers\.0\.attention_context"):
-        octavo.quantize(encoder, heads, calibration=TEXTS)

@@ -11,7 +11,7 @@ from torch import Tensor
 import octavo
 from octavo.errors import CalibrationError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, attach
-from octavo.graph.rewrites.split import split_groups
+from octavo.graph.rewrites.split import apply_split, split_groups
 from octavo.methods import quantize
 from octavo.spec import (
     AllMinMax,
@@ -181,6 +181,115 @@ def test_it_trains_like_any_graph() -> None:
     result = split.graph(*split.arguments(batch((2, 9))))[0]
     result.sum().backward()
     assert split.quantizers["layers.0.ffn_input.groups.0"].log_scale.grad is not None  # type: ignore[union-attr]
+
+
+# -- groups of optimal sizes, and the hidden layer -----------------------------------------------------------
+
+HIDDEN = ("layers.*ffn_hidden",)
+
+
+def uneven(sites: tuple[str, ...] = (*FFN, *HIDDEN), groups: int = 5, **changes: object) -> Recipe:
+    """As `peg`, but with groups of optimal sizes, some of them of a single channel."""
+    recipe = peg(sites=sites, **changes)
+    optimal = PerGroup(groups=groups, permute=True, sizes="optimal")
+    return replace(recipe, overrides=(replace(recipe.overrides[0], granularity=optimal), recipe.overrides[1]))
+
+
+@pytest.mark.parametrize("narrow", [None, 1, 12], ids=["each alone", "single channels", "narrow ones"])
+@pytest.mark.parametrize("family", ["bert", "albert", "mobilebert"])
+def test_uneven_groups_equal_the_simulated_model_in_float64(family: str, narrow: int | None) -> None:
+    model = calibrated(uneven(), family, double=True)
+    split = split_groups(model, narrow)
+    assert all(q.scale.numel() == 1 for q in split.quantizers.values() if q.site.kind == "activation")
+    torch.testing.assert_close(outputs(split), outputs(model), rtol=0, atol=1e-9)
+
+
+def test_the_hidden_layer_is_made_in_order_and_needs_no_gather() -> None:
+    model = calibrated(uneven(HIDDEN))
+    split = split_groups(model)
+    assert "aten.index_select.default" not in operations(split)
+    whole = model.quantizers["layers.0.ffn_hidden"]
+    order = torch.argsort(whole.index, stable=True)
+    rows = model.quantizers["layers.0.ffn_hidden.weight"].constant
+    moved = split.quantizers["layers.0.ffn_hidden.permuted.weight"].constant
+    assert rows is not None and moved is not None
+    assert torch.equal(moved, rows[order])
+
+
+@pytest.mark.parametrize("gates", [(), ("layers.*ffn_gate", "layers.*ffn_up")], ids=["hidden", "with gates"])
+def test_a_gated_hidden_layer_is_made_in_order_by_both_halves(gates: tuple[str, ...]) -> None:
+    """ModernBERT makes gate and value by one linear layer; groups at these keep their gathers."""
+    recipe = uneven((*HIDDEN, *gates), activations=None)
+    model = calibrated(recipe, "modernbert")
+    split = split_groups(model)
+    assert ("aten.index_select.default" in operations(split)) == bool(gates)
+    model.set_state("*ffn_*", "off")
+    model.set_state("*.weight", "fix")
+    split.set_state("*.groups.[0-4]", "off")
+    # it has no double: without rounding, round-off is all that may differ
+    torch.testing.assert_close(outputs(split), outputs(model), rtol=1e-4, atol=1e-5)
+
+
+NORMS = ("layers.*ffn_input", "layers.*layer_output", *HIDDEN)
+
+
+@pytest.mark.parametrize("narrow", [None, 8], ids=["each alone", "narrow ones together"])
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_the_largest_group_may_stay_in_place(family: str, narrow: int | None, tmp_path: Path) -> None:
+    recipe = uneven(NORMS, groups=4, placement="linear-inputs")
+    model = calibrated(recipe, family, double=True)
+    split = split_groups(model, narrow, in_place=True)
+    torch.testing.assert_close(outputs(split), outputs(model), rtol=0, atol=1e-9)
+    gathered = [n for n in split.graph.graph.nodes if str(n.target) == "aten.index_select.default"]
+    assert gathered and all(n.meta["val"].shape[-1] <= 32 for n in gathered)
+    single = calibrated(recipe, family)
+    loaded = octavo.load(split_groups(single, narrow, in_place=True).save(tmp_path / "model"))
+    assert isinstance(loaded, QuantizedEncoder)
+    assert torch.equal(outputs(loaded), outputs(split_groups(single, narrow, in_place=True)))
+
+
+def test_what_a_residual_sum_reads_is_split_as_without_in_place() -> None:
+    model = calibrated(uneven(), double=True)
+    split = split_groups(model, in_place=True)
+    assert "layers.0.ffn_residual.groups.4" in split.quantizers
+    torch.testing.assert_close(outputs(split), outputs(model), rtol=0, atol=1e-9)
+
+
+def test_narrow_groups_go_through_one_product() -> None:
+    def products(narrow: int | None) -> int:
+        return operations(split_groups(model, narrow)).count("aten.linear.default")
+
+    model = calibrated(uneven(HIDDEN, groups=4))
+    plain = operations(model).count("aten.linear.default")
+    thin = [
+        int((torch.bincount(q.index) <= 8).sum())
+        for name, q in model.quantizers.items()
+        if q.axis is not None
+    ]
+    assert max(thin) > 1  # or the model has nothing to bundle
+    assert products(None) == plain + 2 * 3
+    assert products(8) == plain + 2 * 3 - sum(max(count - 1, 0) for count in thin)
+    names = [site.name for site in split_groups(model, 8).weight_sites]
+    assert any("ffn_output.groups." in name and "_" in name.rpartition("groups.")[2] for name in names)
+
+
+@pytest.mark.parametrize("narrow", [None, 8], ids=["each alone", "narrow ones together"])
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_a_split_of_uneven_groups_survives_saving(family: str, narrow: int | None, tmp_path: Path) -> None:
+    split = split_groups(calibrated(uneven(), family), narrow)
+    loaded = octavo.load(split.save(tmp_path / "model"))
+    assert isinstance(loaded, QuantizedEncoder)
+    assert loaded.passes == (SplitGroups(narrow=narrow),)
+    assert list(loaded.quantizers) == list(split.quantizers)
+    assert torch.equal(outputs(loaded), outputs(split))
+
+
+def test_a_split_that_was_saved_with_a_gather_at_the_hidden_layer_loads_as_it_was(tmp_path: Path) -> None:
+    model = calibrated(peg(sites=HIDDEN))
+    before = apply_split(model, SplitGroups(), saved=())
+    assert "aten.index_select.default" in operations(before)
+    loaded = octavo.load(before.save(tmp_path / "model"))
+    assert torch.equal(outputs(loaded), outputs(before))  # type: ignore[arg-type]
 
 
 # -- what cannot be split ----------------------------------------------------------------------------------

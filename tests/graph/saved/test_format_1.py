@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from unittest import mock
 from zipfile import ZipFile
 
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 import octavo
+from octavo.graph import Encoder, Head
+from octavo.graph.capture.source import make_encoder
+from octavo.graph.saved import read
 from octavo.spec import dump_recipe, load_recipe, parse_recipe, recipe_from_dict
 from octavo.spec.presets import PRESETS
 from tests.fixtures import arithmetic, format_1
@@ -54,6 +61,30 @@ def tolerance(expected: dict[str, Tensor]) -> float:
     return 0.0 if torch.equal(arithmetic.probe(), expected["probe"]) else 0.02
 
 
+@pytest.fixture(scope="module")
+def captured_once() -> Iterator[None]:
+    """Capture each architecture once, which takes most of the time of loading.
+
+    Every weight of a copy is the same number, so that all that counts comes from the files.
+    """
+    captures: dict[str, Encoder] = {}
+
+    def capture(name: str, network: nn.Module, tokenizer: Any, head: Head, sentence: Any) -> Encoder:
+        key = f"{head} {network.config.to_json_string()}"
+        if key not in captures:
+            captures[key] = make_encoder(name, network, tokenizer, head, sentence)
+            with torch.no_grad():
+                for parameter in captures[key].graph.parameters():
+                    if parameter.requires_grad:
+                        parameter.fill_(0.5)
+        copied = copy.deepcopy(captures[key].graph)
+        return replace(captures[key], name=name, tokenizer=tokenizer, sentence=sentence, graph=copied)
+
+    with mock.patch.object(read, "make_encoder", capture):
+        yield
+
+
+@pytest.mark.usefixtures("captured_once")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_saved_model_returns_what_it_returned(
     name: str, folders: Path, expected: dict[str, Tensor], tolerance: float

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
 
-from octavo.errors import CalibrationError
+import octavo
+from octavo.errors import CalibrationError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.methods import quantize
 from octavo.spec import (
@@ -198,3 +201,144 @@ def test_what_is_not_finite_names_the_site() -> None:
         encoder.graph.get_parameter("bert.encoder.layer.1.output.dense.bias")[0] = float("nan")
     with pytest.raises(CalibrationError, match=r"layers\.1\.ffn_output.*NaN or infinity"):
         peg(encoder, 3)
+
+
+# -- optimal sizes -------------------------------------------------------------------------------------------
+
+
+def optimal(groups: int, shared: bool = True, at_most: bool = False) -> PerGroup:
+    return PerGroup(groups=groups, permute=True, shared=shared, at_most=at_most, sizes="optimal")
+
+
+def noise(model: QuantizedEncoder, name: str) -> float:
+    """The expected noise of a site: the square of every channel's scale, summed."""
+    quantizer = model.quantizers[name]
+    return float(quantizer.scale[quantizer.index].double().square().sum())
+
+
+def test_groups_of_optimal_sizes_are_the_best_cut_by_brute_force(bert: Encoder) -> None:
+    name = "layers.0.ffn_output"
+    index = quantize(bert, recipe(optimal(3, shared=False)), BATCHES).quantizers[name].index
+    values = site_values(bert, name, BATCHES).double()
+    low, high = values.amin(0).clamp(max=0), values.amax(0).clamp(min=0)
+
+    def cost(index: Tensor) -> float:
+        groups = [index == group for group in range(3)]
+        return float(sum(g.sum() * (high[g].max() - low[g].min()) ** 2 for g in groups))
+
+    order = torch.argsort(high - low)
+    best = min(
+        cost(
+            torch.empty_like(order).scatter_(0, order, torch.tensor([0] * a + [1] * (b - a) + [2] * (32 - b)))
+        )
+        for a in range(1, 31)
+        for b in range(a + 1, 32)
+    )
+    assert cost(index) == pytest.approx(best, rel=1e-6)
+
+
+def test_optimal_sizes_have_less_noise_than_even_ones(bert: Encoder) -> None:
+    even, best = (
+        quantize(bert, recipe(granularity), BATCHES)
+        for granularity in (PerGroup(groups=4, permute=True, shared=False), optimal(4, shared=False))
+    )
+    for name in ("layers.0.ffn_output", "layers.1.ffn_residual", "layers.1.ffn_input"):
+        assert noise(best, name) < noise(even, name), name
+
+
+def test_an_outlier_gets_a_group_of_its_own_in_every_tensor_that_shares_it() -> None:
+    encoder = families.fresh("bert")
+    with torch.no_grad():
+        encoder.graph.get_parameter("bert.encoder.layer.0.output.dense.bias")[5] = 400.0
+    model = quantize(encoder, recipe(optimal(3)), BATCHES)
+    for name in FFN:
+        index = model.quantizers[name.replace("*", "0")].index
+        assert torch.equal(index, model.quantizers["layers.0.ffn_input"].index)
+        assert int(index[5]) == 2 and int((index == 2).sum()) == 1
+
+
+def test_sites_share_optimal_groups_only_where_they_ask_for_the_same(bert: Encoder) -> None:
+    overrides = (
+        Override(sites=FFN[:2], granularity=optimal(3)),
+        Override(sites=FFN[2:], granularity=optimal(4)),
+    )
+    asked = Recipe(name="r", weights=None, activations=None, overrides=overrides)
+    found = {name: int(q.index.max()) + 1 for name, q in quantize(bert, asked, BATCHES).quantizers.items()}
+    assert found["layers.0.ffn_input"] == found["layers.0.ffn_output"] == 3
+    assert found["layers.0.ffn_residual"] == 4
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_the_hidden_layer_of_any_ffn_has_optimal_groups(family: str) -> None:
+    encoder = families.captured(family)[1]
+    override = Override(roles=("ffn_hidden",), granularity=optimal(3))
+    asked = Recipe(name="r", weights=None, activations=None, overrides=(override,))
+    model = quantize(encoder, asked, BATCHES)
+    assert len(model.quantizers) == 2
+    assert all(q.scale.shape == (3,) for q in model.quantizers.values())
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "own"])
+def test_one_optimal_group_is_per_tensor_to_the_bit(bert: Encoder, shared: bool) -> None:
+    whole = quantize(bert, recipe(PerTensor()), BATCHES)
+    model = quantize(bert, recipe(optimal(1, shared)), BATCHES)
+    assert torch.equal(model(BATCHES[0])["logits"], whole(BATCHES[0])["logits"])
+
+
+def test_symmetric_grids_are_grouped_by_their_reach(bert: Encoder) -> None:
+    override = Override(
+        sites=("layers.0.ffn_output",),
+        symmetric=True,
+        granularity=optimal(3),
+        estimator=AllMinMax(),
+    )
+    asked = Recipe(name="r", weights=TensorSpec(symmetric=True), activations=None, overrides=(override,))
+    index = quantize(bert, asked, BATCHES).quantizers["layers.0.ffn_output"].index
+    reach = site_values(bert, "layers.0.ffn_output", BATCHES).abs().amax(0)
+    for group in range(2):
+        assert reach[index == group].max() <= reach[index == group + 1].min()
+
+
+def _equal_channels(encoder: Encoder, distinct: int) -> None:
+    """Let the channels of the first FFN's output take turns with a few values each."""
+    weight = encoder.graph.get_parameter("bert.encoder.layer.0.output.dense.weight")
+    bias = encoder.graph.get_parameter("bert.encoder.layer.0.output.dense.bias")
+    with torch.no_grad():
+        for values in (weight, bias):
+            values.copy_(values[torch.arange(32) % distinct])
+
+
+def test_more_groups_than_distinct_ranges_name_the_site_and_the_remedy() -> None:
+    encoder = families.fresh("bert")
+    _equal_channels(encoder, 4)
+    override = Override(sites=("layers.0.ffn_output",), granularity=optimal(6, shared=False))
+    asked = Recipe(name="r", weights=None, activations=None, overrides=(override,))
+    with pytest.raises(
+        SpecError,
+        match=r"^per-group: 6 groups of optimal sizes asked for layers\.0\.ffn_output, whose channels have "
+        r"4 distinct ranges; use at most 4, or add at_most: true$",
+    ):
+        quantize(encoder, asked, BATCHES)
+
+
+def test_at_most_takes_as_many_groups_as_there_are_distinct_ranges(tmp_path: Path) -> None:
+    encoder = families.fresh("bert")
+    _equal_channels(encoder, 4)
+    override = Override(sites=("layers.0.ffn_output",), granularity=optimal(6, shared=False, at_most=True))
+    asked = Recipe(name="r", weights=None, activations=TensorSpec(), overrides=(override,))
+    model = quantize(encoder, asked, BATCHES)
+    assert model.quantizers["layers.0.ffn_output"].scale.shape == (4,)
+    loaded = octavo.load(model.save(tmp_path / "model"))
+    assert torch.equal(loaded(BATCHES[0])["logits"], model(BATCHES[0])["logits"])
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert", "albert"])
+def test_a_model_of_optimal_groups_is_loaded_to_the_bit(family: str, tmp_path: Path) -> None:
+    encoder = families.fresh(family)
+    model = quantize(encoder, octavo.recipe("int8-full"), BATCHES)
+    loaded = octavo.load(model.save(tmp_path / "model"))
+    assert isinstance(loaded, QuantizedEncoder) and loaded.recipe == model.recipe
+    for name, quantizer in model.quantizers.items():
+        assert torch.equal(loaded.quantizers[name].index, quantizer.index), name
+    for output, value in model(BATCHES[0]).items():
+        assert torch.equal(loaded(BATCHES[0])[output], value)

@@ -12,6 +12,7 @@ from torch import Tensor
 from octavo.errors import CalibrationError, OctavoWarning, OutputError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, attach, fix_weights
 from octavo.graph.batches import of_equal_length
+from octavo.graph.relay import Relay
 from octavo.methods import load, quantize
 from octavo.methods.rounding.adaround import round_weights
 from octavo.methods.rounding.moments import input_moments
@@ -90,14 +91,15 @@ def test_moments_are_those_of_the_unpadded_rows(bert: Encoder) -> None:
     model = attached(bert)
     seen: list[Tensor] = []
     node = next(n for n in model.graph.graph.nodes if n.name == _linear_of(model, "layers.1.query.weight"))
-    own = input_moments(model, bert, [node.name], of_equal_length(BATCHES)).own
+    rows = of_equal_length(BATCHES)
+    own = input_moments(*(Relay(each, rows) for each in (model, bert)), [node.name]).own
     for batch in BATCHES:
         ids, mask = batch["input_ids"], batch["attention_mask"]
         for row in range(len(ids)):
             length = int(mask[row].sum())
             seen.append(_input_of(model, node.args[0].name, ids[row : row + 1, :length]))
-    rows = torch.cat(seen).double()
-    torch.testing.assert_close(own, rows.T @ rows / len(rows), rtol=1e-4, atol=1e-4)
+    x = torch.cat(seen).double()
+    torch.testing.assert_close(own, x.T @ x / len(x), rtol=1e-4, atol=1e-4)
 
 
 def _linear_of(model: QuantizedEncoder, site: str) -> str:

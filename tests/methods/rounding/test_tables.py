@@ -5,8 +5,8 @@ from torch import Tensor
 
 from octavo.graph import Encoder, QuantizedEncoder, attach, fix_weights
 from octavo.graph.batches import of_equal_length
-from octavo.methods.rounding.adaround import put_integers
 from octavo.methods.rounding.moments import part_of
+from octavo.methods.rounding.rounding import put_integers
 from octavo.methods.rounding.tables import Lookup, find_lookups, round_table
 from octavo.spec.presets import recipe
 from tests.graph import families

@@ -17,6 +17,7 @@ from octavo.graph.encoder import Batch, Encoder
 from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.graph.sites.flow import CARRIER, FUSED_ATTENTION, LINEAR, MATMUL, operation
 from octavo.graph.sites.site import Site, in_placement
+from octavo.numerics.affine import with_half_scales
 from octavo.spec import Pass, Recipe
 
 _HOLDER = "quantizers"
@@ -32,6 +33,7 @@ class QuantizedEncoder(Encoder):
         provenance: where the ranges come from (calibration texts, seed), for `octavo.json`.
         passes: what was done to it, in order, so that loading can do it again.
         group_index: (width,) the group of every channel, for the sites that a split cut into pieces.
+        float_model: the float model that weights were rounded from, while passes that need it are to come.
     """
 
     recipe: Recipe
@@ -40,6 +42,7 @@ class QuantizedEncoder(Encoder):
     sites: tuple[tuple[Site, ...], tuple[Site, ...]]
     passes: tuple[Pass, ...] = ()
     group_index: dict[str, Tensor] = field(default_factory=dict)
+    float_model: Encoder | None = None
 
     @property
     def activation_sites(self) -> tuple[Site, ...]:
@@ -134,8 +137,12 @@ class QuantizedEncoder(Encoder):
 
     def rewritten(self, done: Pass, **changes: Any) -> QuantizedEncoder:
         """Return a model with some parts changed by a pass, which is recorded."""
+        return self.with_parts(**changes | {"passes": (*self.passes, done)})
+
+    def with_parts(self, **changes: Any) -> QuantizedEncoder:
+        """Return a model with some parts changed."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
-        return QuantizedEncoder(**parts | changes | {"passes": (*self.passes, done)})
+        return QuantizedEncoder(**parts | changes)
 
     def save(self, folder: str | Path, force: bool = False) -> Path:
         """Write the model as plain files; replacing a folder needs `force`."""
@@ -193,6 +200,9 @@ def fix_weights(model: QuantizedEncoder) -> None:
             except CalibrationError as error:
                 raise CalibrationError(f"{model.name}: the weight {error}") from error
             quantizer.fix()
+            if site.role == "embedding_weight" and quantizer.spec.bits <= 4 and quantizer.scale.numel() > 1:
+                # many, and beside rows of so few bits not small; files hold them in two bytes
+                quantizer.fix(with_half_scales(quantizer.affine()))
     model.refresh_weights()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from octavo.errors import CalibrationError, SpecError
-from octavo.graph.quantizers.ranges import Layout, make_estimator
+from octavo.graph.quantizers.ranges import FLOATS, Layout, make_estimator
 from octavo.graph.sites.site import Site
 from octavo.numerics import (
     Affine,
@@ -18,11 +18,21 @@ from octavo.numerics import (
     affine_from_range,
     broadcast,
     by_channel,
+    dequantize,
+    fake_quantize,
     min_max,
     quantize,
 )
 from octavo.numerics.affine import SMALLEST_SCALE
 from octavo.numerics.blocks import fake_quantize_in_blocks
+from octavo.numerics.float8 import (
+    fake_float8,
+    float8_codes,
+    float8_from_range,
+    float8_values,
+    learned_float8,
+    straight_through_float8,
+)
 from octavo.numerics.learned import learned_fake_quantize, zero_point_of
 from octavo.numerics.straight_through import straight_through
 from octavo.spec import TensorSpec
@@ -60,11 +70,13 @@ class Quantizer(nn.Module):
         self.spec = spec
         self._state = State.OBSERVE
         self.inplace = False  # set where the graph proves that nothing else reads the input's memory
+        self.float8 = FLOATS.get(type(spec.format))  # None for grids of integers
         self.low, self.high = 0, 0
         self._offset: int | None = (
             None  # a single zero-point as a number, which the forward pass reads faster
         )
         self._estimator: RangeEstimator | None = None
+        self._importance: Tensor | None = None
         self.register_buffer("scale", torch.empty(0))
         self.register_buffer("zero_point", torch.empty(0, dtype=torch.int32))
         self.register_buffer("constant", None, persistent=False)
@@ -105,6 +117,9 @@ class Quantizer(nn.Module):
             return self._learned(x)
         affine = self._dynamic_affine(x) if self.spec.dynamic else self.affine()
         scale, zero_point = self._spread(affine, x.dim())
+        if self.float8 is not None:
+            differentiable = torch.is_grad_enabled() and x.requires_grad
+            return (straight_through_float8 if differentiable else fake_float8)(x, scale, self.float8)
         if (
             torch.is_grad_enabled() and x.requires_grad
         ):  # the gradient of rounding is zero; pass it straight through
@@ -133,11 +148,46 @@ class Quantizer(nn.Module):
         )
 
     def integers(self, x: Tensor) -> Tensor:
-        """The integers of eq. 1 for a tensor at this site, int32."""
+        """The integers of eq. 1 for a tensor at this site, int32; a floating-point format has none."""
+        require_integers((self,), "this")
         scale, zero_point = self.per_channel(x.dim())
         return quantize(x, scale, zero_point, self.low, self.high).to(torch.int32)
 
+    def codes(self, x: Tensor) -> Tensor:
+        """What is stored of a tensor at this site, int32: its integers, or the bytes of its format."""
+        if self.float8 is None:
+            return self.integers(x)
+        return float8_codes(x, self.per_channel(x.dim())[0], self.float8)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """The real numbers that stored codes stand for."""
+        scale, zero_point = self.per_channel(codes.dim())
+        if self.float8 is None:
+            return dequantize(codes, scale, zero_point)
+        return float8_values(codes, scale, self.float8)
+
+    def quantized(self, x: Tensor, affine: Affine) -> Tensor:
+        """What another grid of this site's format would make of a tensor."""
+        scale, zero_point = self._spread(affine, x.dim())
+        if self.float8 is not None:
+            return fake_float8(x, scale, self.float8)
+        return fake_quantize(x, scale, zero_point, affine.low, affine.high)
+
+    def grid_over(self, minimum: Tensor, maximum: Tensor, signed: bool | None = None) -> Affine:
+        """The grid of this site's spec over a range, an entry per group.
+
+        `signed` says whether a symmetric grid has negative integers; None looks at the range.
+        """
+        if self.float8 is not None:
+            return float8_from_range(minimum, maximum, self.float8)
+        return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric, signed=signed)
+
     # -- ranges ----------------------------------------------------------------------------------------------
+
+    def rows(self, x: Tensor) -> Tensor:
+        """A tensor at this site as (rows, channels): a row is a token, or a query of one head."""
+        axis = self.site.channel_axis if self.axis is None else self.axis
+        return x.movedim(axis, -1).reshape(-1, x.shape[axis])
 
     def observe(self, x: Tensor) -> None:
         """Take a piece of a batch into the range estimate."""
@@ -146,9 +196,23 @@ class Quantizer(nn.Module):
         if not bool(torch.isfinite(x).all()):
             raise CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
         if self._estimator is None:
-            self._estimator = make_estimator(self.spec, self.index)
-        rows = self._estimator.reads_rows
-        self._estimator.observe(x.reshape(-1, x.shape[-1]) if rows else by_channel(x, self.axis))
+            self._estimator = make_estimator(self.spec, self._observed_index(), self._importance)
+        if self._estimator.reads_rows:
+            self._estimator.observe(self.rows(x))
+        else:
+            by_dimension = self.axis is None and self._importance is not None
+            axis = self.site.channel_axis if by_dimension else self.axis
+            self._estimator.observe(by_channel(x, axis))
+
+    def weigh(self, importance: Tensor | None) -> None:
+        """Let errors of each channel, (width,), count by its importance where the spec asks for it."""
+        self._importance, self._estimator = importance, None
+
+    def _observed_index(self) -> Tensor:
+        """The group of every channel that is observed apart: all of them where their errors are weighed."""
+        if self.axis is None and self._importance is not None:
+            return self.index.new_zeros(len(self._importance))
+        return self.index
 
     def commit(self) -> None:
         """Close a batch."""
@@ -171,7 +235,7 @@ class Quantizer(nn.Module):
     def _estimated(self) -> Affine:
         assert self._estimator is not None
         minimum, maximum = self._estimator.range()
-        return affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric)
+        return self.grid_over(minimum, maximum)
 
     @contextmanager
     def off(self) -> Iterator[None]:
@@ -213,9 +277,7 @@ class Quantizer(nn.Module):
         except CalibrationError as error:
             raise CalibrationError(f"{self.site.name}: {error}") from error
         minimum, maximum = (end.reshape(*x.shape[:-1], 1) for end in ends) if per_token else ends
-        return affine_from_range(
-            minimum, maximum, self.spec.bits, self.spec.symmetric, signed=self.spec.symmetric
-        )
+        return self.grid_over(minimum, maximum, signed=self.spec.symmetric)
 
     # -- learning --------------------------------------------------------------------------------------------
 
@@ -266,6 +328,8 @@ class Quantizer(nn.Module):
             log_scale = broadcast(log_scale[self.index], x.dim(), self.axis)
             shift = None if shift is None else broadcast(shift[self.index], x.dim(), self.axis)
         factor = (x.numel() / self.log_scale.numel() * self.high) ** -0.5 if self.gradient_scaling else 1.0
+        if self.float8 is not None:
+            return learned_float8(x, log_scale, self.float8, factor)
         return learned_fake_quantize(x, log_scale, shift, self.low, self.high, factor)
 
     def _ends(self, affine: Affine) -> Tensor:
@@ -281,10 +345,20 @@ class Quantizer(nn.Module):
             self.limits.lerp_(seen, 1 - self.momentum)
             signed = self.low < 0
             minimum, maximum = self.limits
-            affine = affine_from_range(minimum, maximum, self.spec.bits, self.spec.symmetric, signed=signed)
+            affine = self.grid_over(minimum, maximum, signed=signed)
             self.log_scale.copy_(affine.scale.log())
             if self.shift is not None:
                 self.shift.copy_(affine.zero_point / (self.high - self.low))
 
     def extra_repr(self) -> str:
         return f"{self.site.name}, {self.spec.bits} bits, {self.state.value}"
+
+
+def require_integers(quantizers: Iterable[Quantizer], doer: str) -> None:
+    """Refuse sites whose format is not integers, naming who needs them."""
+    for quantizer in quantizers:
+        if quantizer.float8 is not None:
+            raise SpecError(
+                f"{quantizer.site.name} has the format {quantizer.spec.format.variant_name}, and {doer} "
+                "works on integers; use format integer there, or leave it out"
+            )

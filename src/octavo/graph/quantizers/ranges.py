@@ -39,15 +39,28 @@ ESTIMATORS: dict[type[specs.Estimator], type[RangeEstimator]] = {
     specs.RunningMinMax: numerics.RunningMinMax,
     specs.AllMinMax: numerics.AllMinMax,
     specs.Percentile: numerics.HistogramPercentile,
+    specs.TokenQuantile: numerics.TokenQuantiles,
     specs.Mse: numerics.HistogramMse,
     specs.CrossEntropy: numerics.RowCrossEntropy,
 }
 """What computes every estimator of a recipe, made with its fields; a test names the one that is missing."""
 
 
-def make_estimator(spec: TensorSpec, index: Tensor) -> RangeEstimator:
-    """Return the estimator that a spec names, for channels grouped by `index`."""
+FLOATS: dict[type[specs.Format], torch.dtype] = {
+    specs.E4M3: torch.float8_e4m3fn,
+    specs.E5M2: torch.float8_e5m2,
+}
+"""What computes every floating-point format; a test names the one that is missing."""
+
+
+def make_estimator(spec: TensorSpec, index: Tensor, importance: Tensor | None = None) -> RangeEstimator:
+    """Return the estimator that a spec names, for channels grouped by `index`.
+
+    `importance`, (channels,), is what errors count where the spec weighs them.
+    """
     options: dict[str, Any] = {"bits": spec.bits, "symmetric": spec.symmetric, **asdict(spec.estimator)}
+    if options.pop("weighted", False):
+        options["importance"] = importance
     if spec.dynamic and spec.symmetric:
         options["signed"] = True  # a grid for tensors to come has negative integers, whatever this one has
     return ESTIMATORS[type(spec.estimator)](index, **options)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.graph.sites.flow import first_value
 
 HOLDER = "quantizers"
 """The submodule of a graph that holds its quantizers."""
@@ -54,15 +55,16 @@ class Editor:
 
     # -- adding --------------------------------------------------------------------------------------------
 
-    def call(self, function: Callable[..., Any], *args: Any) -> fx.Node:
+    def call(self, function: Callable[..., Any], *args: Any, **options: Any) -> fx.Node:
         """Add an ATen operation; its shape comes from running it on the shapes of its arguments."""
-        node = self.graph.call_function(function, args)
+        node = self.graph.call_function(function, args, options)
         values = fx.node.map_arg(args, lambda n: n.meta["val"])
-        modes = (getattr(n.meta["val"], "fake_mode", None) for n in node.all_input_nodes)
+        inputs = (first_value(n) for n in node.all_input_nodes)
+        modes = (getattr(value, "fake_mode", None) for value in inputs)
         mode = next((mode for mode in modes if mode is not None), None)
         if mode is not None:
             with mode, torch.no_grad():
-                node.meta["val"] = function(*values)
+                node.meta["val"] = function(*values, **options)
         return node
 
     def tensor(self, path: str, value: Tensor, like: fx.Node) -> fx.Node:

@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from octavo.errors import ModelError, SpecError
 from octavo.graph.quantizers.attach import QuantizedEncoder
-from octavo.graph.quantizers.quantizer import Quantizer, State
+from octavo.graph.quantizers.quantizer import Quantizer, State, require_integers
 from octavo.graph.rewrites.editing import Editor
 from octavo.graph.sites.flow import CARRIER, FUSED_ATTENTION, PRODUCT, operation
 from octavo.numerics.integer_functions import LARGEST, integer_gelu, integer_layer_norm, integer_softmax
@@ -31,6 +31,7 @@ def integer_only(model: QuantizedEncoder) -> QuantizedEncoder:
     """
     if IntegerFunctions() in model.passes:
         raise SpecError(f"{model.name} has integer functions already")
+    require_integers(model.quantizers.values(), IntegerFunctions.variant_name)
     rewriter = _Rewriter(model)
     rewriter.run()
     return model.rewritten(

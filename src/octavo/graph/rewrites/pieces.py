@@ -42,15 +42,28 @@ class Groups:
         """The channels of each group."""
         return torch.split(self.order, list(self.sizes))
 
+    @property
+    def largest(self) -> int:
+        """The group with the most channels."""
+        return max(range(len(self.sizes)), key=self.sizes.__getitem__)
+
+    def bundles(self, narrow: int) -> list[tuple[int, ...]]:
+        """The groups that go through a product together: all of at most `narrow` channels but the largest."""
+        thin = tuple(
+            group for group, size in enumerate(self.sizes) if size <= narrow and group != self.largest
+        )
+        wide: list[tuple[int, ...]] = [(group,) for group in range(len(self.sizes)) if group not in thin]
+        return [*wide, thin] if thin else wide
+
     def same(self, other: Groups) -> bool:
         """Whether two cuts are one."""
         return self.sizes == other.sizes and torch.equal(self.order, other.order)
 
 
-def piece_name(name: str, group: int) -> str:
-    """`layers.0.ffn_input.groups.2`, or `layers.0.ffn_hidden.groups.2.weight` for a weight."""
+def piece_name(name: str, *groups: int) -> str:
+    """`layers.0.ffn_input.groups.2`, or `layers.0.ffn_hidden.groups.2_3.weight` for two of a weight."""
     stem = name.removesuffix(".weight")
-    return f"{stem}.groups.{group}" + name[len(stem) :]
+    return f"{stem}.groups.{'_'.join(map(str, groups))}" + name[len(stem) :]
 
 
 # -- activations -------------------------------------------------------------------------------------------
@@ -76,18 +89,23 @@ def activation_piece(whole: Quantizer, group: int, size: int, made_by: fx.Node) 
 # -- parameters --------------------------------------------------------------------------------------------
 
 
-def add_weight(editor: Editor, node: fx.Node, site: Site, keep: Tensor, axis: int, like: fx.Node) -> fx.Node:
+def add_weight(
+    editor: Editor, node: fx.Node, site: Site, keep: Tensor, axis: int, like: fx.Node, zero: Tensor | None
+) -> fx.Node:
     """Add the entries `keep` along `axis` of the weight at `node` as `site`, quantized on the same grid.
 
     Arguments:
         node: a parameter, or the call of its quantizer (see `Editor.parameter`).
         like: any activation of the graph.
+        zero: which of these entries become 0, a number of every grid.
     """
     found = editor.parameter(node)
     assert found is not None
     parameter, whole = found
     # On its grid already: what AdaRound or training decided about rounding is kept.
     value = parameter if whole is None or whole.constant is None else whole.constant
+    if zero is not None:
+        value = value.detach().index_fill(axis, zero.to(value.device), 0)
     added = add_parameter(editor, site.targets[0], value, keep, axis, like)
     if whole is None:
         return added
@@ -142,26 +160,34 @@ class WeightCutter:
         self._sites = {target: site for site in weight_sites for target in site.targets}
 
     def weight(
-        self, node: object, reader: Site, group: int | None, keep: Tensor, axis: int, like: fx.Node
+        self,
+        node: object,
+        reader: Site,
+        groups: tuple[int, ...],
+        keep: Tensor,
+        axis: int,
+        like: fx.Node,
+        zero: Tensor | None = None,
     ) -> fx.Node:
         """Add the entries `keep` along `axis` of a weight.
 
         Arguments:
             node: the weight, or the call of its quantizer.
             reader: the activation site for whose sake it is cut.
-            group: which group of that site; None permutes the weight whole.
+            groups: which groups of that site; none permutes the weight whole.
             like: any activation of the graph.
+            zero: which of these entries become 0.
         """
         assert isinstance(node, fx.Node)
         whole = self._sites[_path(node)]
         shape = list(whole.shape)
         shape[axis] = len(keep)
-        name = self._free_name(whole.name, reader, group)
+        name = self._free_name(whole.name, reader, groups)
         target = f"{HOLDER}.{label(name)}"
         piece = replace(whole, name=name, shape=tuple(shape), targets=(target,))
         self.new_sites.setdefault(whole.name, []).append(piece)
         self._sites[target] = piece
-        return add_weight(self.editor, node, piece, keep, axis, like)
+        return add_weight(self.editor, node, piece, keep, axis, like, zero)
 
     def bias(self, node: object, weight: fx.Node, keep: Tensor, like: fx.Node) -> fx.Node:
         """Add the entries `keep` of a bias, named for the weight it goes with."""
@@ -183,12 +209,18 @@ class WeightCutter:
             return False
         return self._is_site(node.args[2]) and self._is_parameter(node.args[3])
 
-    def _free_name(self, whole: str, reader: Site, group: int | None) -> str:
+    def permuted_stem(self, node: object, reader: Site) -> str:
+        """How the parameters begin that a weight becomes when it is permuted whole, and perhaps cut later."""
+        assert isinstance(node, fx.Node)
+        name = self._free_name(self._sites[_path(node)].name, reader, ())
+        return f"{HOLDER}.{label(name.removesuffix('weight'))}"
+
+    def _free_name(self, whole: str, reader: Site, groups: tuple[int, ...]) -> str:
         """The new name of a weight; where layers share it, the piece of each is named for its own layer."""
         leaf = whole.removesuffix(".weight").rpartition(".")[2]
         for base in (whole, f"{reader.name.rpartition('.')[0]}.{leaf}.weight"):
             permuted = f"{base.removesuffix('.weight')}.permuted.weight"
-            name = permuted if group is None else piece_name(base, group)
+            name = piece_name(base, *groups) if groups else permuted
             if f"{HOLDER}.{label(name)}" not in self._sites:
                 return name
         raise SpecError(f"{whole} is read twice by {reader.name}; use per-tensor ranges there")

@@ -11,12 +11,12 @@ quantizer of one scale.
 Folded into parameters: LayerNorm' has permuted weight and bias (its statistics do not change under a
 permutation), W1 permuted columns, W2 permuted rows and bias. Two gathers a layer remain, and none
 without a permutation: one before the first LayerNorm, because its input holds the layer's input, which
-attention reads too; one before the second.
+attention reads too; one before the second. The hidden layer needs none: W1 makes it in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 import torch
@@ -28,6 +28,7 @@ from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.graph.rewrites.editing import HOLDER as QUANTIZERS
 from octavo.graph.rewrites.editing import Editor, label
 from octavo.graph.rewrites.pieces import HOLDER, Groups, WeightCutter, activation_piece
+from octavo.graph.rewrites.reorder import linear_sources, repeated
 from octavo.graph.sites.flow import LINEAR, MATMUL, operation
 from octavo.graph.sites.site import Site
 from octavo.spec import SplitGroups
@@ -35,26 +36,36 @@ from octavo.spec import SplitGroups
 _ATEN = torch.ops.aten
 
 
-def split_groups(model: QuantizedEncoder) -> QuantizedEncoder:
+def split_groups(
+    model: QuantizedEncoder, narrow: int | None = None, in_place: bool = False
+) -> QuantizedEncoder:
     """Return a model of the same function whose activation quantizers are per tensor; `model` stays.
 
     Each site with groups becomes sites `<name>.groups.0`, `.1` and so on; a linear layer that reads it is
     cut by columns, one that makes it by rows, and their weights become `<name>.groups.0.weight` and so on,
     on the scales they had. Outputs equal those of `model` up to the order of float additions.
+
+    Arguments:
+        narrow, in_place: as in `SplitGroups`: what makes a split cheaper on CPUs.
     """
     check_split(model)
-    return apply_split(model)
+    return apply_split(model, SplitGroups(narrow=narrow, in_place=in_place))
 
 
-def apply_split(model: QuantizedEncoder) -> QuantizedEncoder:
-    """Rewrite without the checks: also a model whose ranges are still to be loaded."""
-    splitter = _Splitter(model)
+def apply_split(
+    model: QuantizedEncoder, done: SplitGroups, saved: Collection[str] | None = None
+) -> QuantizedEncoder:
+    """Rewrite without the checks: also a model whose ranges are still to be loaded.
+
+    `saved` are the names of the tensors of a saved model, whose split is made again.
+    """
+    splitter = _Splitter(model, done, saved)
     for quantizer in grouped(model).values():
         splitter.split(quantizer.site)
     for join in splitter.joins:
         splitter.cut_readers(join)
     indices = {name: quantizer.index for name, quantizer in grouped(model).items()}
-    return model.rewritten(SplitGroups(), **splitter.finish(), group_index=indices)
+    return model.rewritten(done, **splitter.finish(), group_index=indices)
 
 
 class _Splitter:
@@ -64,8 +75,10 @@ class _Splitter:
     order; then the readers of joins that can read pieces do, and joins that nobody reads disappear.
     """
 
-    def __init__(self, model: QuantizedEncoder) -> None:
+    def __init__(self, model: QuantizedEncoder, done: SplitGroups, saved: Collection[str] | None) -> None:
         self.model = model
+        self.narrow, self.in_place = done.narrow or 0, done.in_place
+        self.saved = saved
         self.editor = Editor(model.graph, model.quantizers)
         self.weights = WeightCutter(self.editor, model.weight_sites)
         self.joins: dict[fx.Node, tuple[Groups, list[fx.Node], Site]] = {}
@@ -104,6 +117,9 @@ class _Splitter:
         made, whole = call.args[0], self.editor.quantizers[site.name]
         assert isinstance(made, fx.Node)
         groups = Groups.of(whole.index)
+        if self.in_place and all(self._reads(reader, call) for reader in call.users):
+            self._split_in_place(call, made, whole, groups)
+            return
         with self.editor.after(call):
             parts = self._parts(made, site, groups)
             pieces = [self._quantized(part, whole, group) for group, part in enumerate(parts)]
@@ -114,6 +130,28 @@ class _Splitter:
         self.editor.erase(call)
         self.editor.erase(made)
         self.joins[join] = (groups, pieces, site)
+
+    def _reads(self, reader: fx.Node, x: fx.Node) -> bool:
+        return self.weights.is_plain_linear(reader) and reader.args[0] is x
+
+    def _split_in_place(self, call: fx.Node, made: fx.Node, whole: Quantizer, groups: Groups) -> None:
+        """Take out all but the largest group; linear layers read that from the whole tensor.
+
+        The columns of the other channels are 0 there, so that it does not matter how its grid clips them.
+        """
+        with self.editor.after(call):
+            parts = [
+                made if group == groups.largest else self._picked(made, keep)
+                for group, keep in enumerate(groups.channels())
+            ]
+            pieces = [self._quantized(part, whole, group) for group, part in enumerate(parts)]
+        self.editor.quantizers[self.pieces[whole.site.name][groups.largest].name].inplace = False
+        for reader in list(call.users):
+            with self.editor.after(reader):
+                total = self._columns(reader, pieces, groups, whole.site, in_place=True)
+            reader.replace_all_uses_with(total)
+            self.editor.erase(reader)
+        self.editor.erase(call)
 
     def _quantized(self, part: fx.Node, whole: Quantizer, group: int) -> fx.Node:
         piece = activation_piece(whole, group, int(part.meta["val"].shape[-1]), part)
@@ -132,22 +170,47 @@ class _Splitter:
             return [self.editor.call(_ATEN.add.Tensor, a, b) for a, b in zip(left, right, strict=True)]
         if not groups.is_sorted and self.weights.is_plain_norm(made):
             return self._sliced(self._permuted_norm(made, site, groups), groups)
+        if not groups.is_sorted and self._reorder_rows(made, site, groups):
+            return self._sliced(made, groups)
         return self._sliced(self._gathered(made, groups, groups.order), groups)
+
+    def _reorder_rows(self, made: fx.Node, site: Site, groups: Groups) -> bool:
+        """Let the linear layers behind an elementwise function make their rows in the order of the groups."""
+        sources = linear_sources(self.weights, made, len(groups.order))
+        if not sources or not all(self._was_permuted(linear, site) for linear in sources):
+            return False
+        for linear in sources:
+            rows = repeated(groups.order, int(linear.meta["val"].shape[-1]))
+            with self.editor.graph.inserting_before(linear):
+                weight = self.weights.weight(linear.args[1], site, (), rows, 0, linear)
+                linear.update_arg(1, weight)
+                if len(linear.args) > 2 and linear.args[2] is not None:
+                    linear.update_arg(2, self.weights.bias(linear.args[2], weight, rows, linear))
+        return True
+
+    def _was_permuted(self, linear: fx.Node, site: Site) -> bool:
+        """Whether a saved split has the weight in order; those of former versions have a gather instead."""
+        stem = self.weights.permuted_stem(linear.args[1], site)
+        return self.saved is None or any(name.startswith(stem) for name in self.saved)
 
     def _rows(self, linear: fx.Node, site: Site, groups: Groups) -> list[fx.Node]:
         x, weight, *rest = linear.args
         bias = rest[0] if rest else None
-        parts = []
-        for group, keep in enumerate(groups.channels()):
-            piece = self.weights.weight(weight, site, group, keep, 0, linear)
+        channels = groups.channels()
+        parts: dict[int, fx.Node] = {}
+        for bundle in groups.bundles(self.narrow):
+            keep = torch.cat([channels[group] for group in bundle])
+            piece = self.weights.weight(weight, site, bundle, keep, 0, linear)
             offset = None if bias is None else self.weights.bias(bias, piece, keep, linear)
-            parts.append(self.editor.call(_ATEN.linear.default, x, piece, offset))
-        return parts
+            made = self.editor.call(_ATEN.linear.default, x, piece, offset)
+            sizes = [groups.sizes[group] for group in bundle]
+            parts |= dict(zip(bundle, self._cut(made, sizes) if bundle[1:] else [made], strict=True))
+        return [part for _, part in sorted(parts.items())]
 
     def _permuted_norm(self, norm: fx.Node, site: Site, groups: Groups) -> fx.Node:
         """LayerNorm(r)[order] as the LayerNorm of r[order] with permuted weight and bias."""
         x, shape, weight, bias, *rest = norm.args
-        scale = self.weights.weight(weight, site, None, groups.order, 0, norm)
+        scale = self.weights.weight(weight, site, (), groups.order, 0, norm)
         offset = self.weights.bias(bias, scale, groups.order, norm)
         gathered = self._gathered(x, groups, groups.order)
         return self.editor.call(_ATEN.layer_norm.default, gathered, shape, scale, offset, *rest)
@@ -199,13 +262,21 @@ class _Splitter:
         reader.replace_all_uses_with(total)
         self.editor.erase(reader)
 
-    def _columns(self, linear: fx.Node, pieces: list[fx.Node], groups: Groups, site: Site) -> fx.Node:
+    def _columns(
+        self, linear: fx.Node, pieces: list[fx.Node], groups: Groups, site: Site, in_place: bool = False
+    ) -> fx.Node:
         _, weight, *rest = linear.args
         bias = rest[0] if rest else None
-        total = None
-        for group, (piece, keep) in enumerate(zip(pieces, groups.channels(), strict=True)):
-            part = self.weights.weight(weight, site, group, keep, 1, linear)
-            term = self.editor.call(_ATEN.linear.default, piece, part, bias if total is None else None)
+        channels, total = groups.channels(), None
+        for bundle in groups.bundles(self.narrow):
+            keep, zero = torch.cat([channels[group] for group in bundle]), None
+            if in_place and bundle == (groups.largest,):
+                zero = torch.cat([other for group, other in enumerate(channels) if group not in bundle])
+                keep = torch.arange(len(groups.order))
+            part = self.weights.weight(weight, site, bundle, keep, 1, linear, zero)
+            x = [pieces[group] for group in bundle]
+            read = self.editor.call(_ATEN.cat.default, x, -1) if bundle[1:] else x[0]
+            term = self.editor.call(_ATEN.linear.default, read, part, bias if total is None else None)
             total = term if total is None else self.editor.call(_ATEN.add.Tensor, total, term)
         assert total is not None
         return total
@@ -215,13 +286,18 @@ class _Splitter:
     def _gathered(self, node: object, groups: Groups, order: Tensor) -> fx.Node:
         """A tensor with its channels in another order; itself where groups are runs of channels already."""
         assert isinstance(node, fx.Node)
-        if groups.is_sorted:
-            return node
+        return node if groups.is_sorted else self._picked(node, order)
+
+    def _picked(self, node: fx.Node, order: Tensor) -> fx.Node:
+        """The channels `order` of a tensor."""
         path = self.orders.setdefault(tuple(order.tolist()), f"{HOLDER}.order_{len(self.orders)}")
         return self.editor.call(_ATEN.index_select.default, node, -1, self.editor.tensor(path, order, node))
 
     def _sliced(self, node: fx.Node, groups: Groups) -> list[fx.Node]:
-        ends = torch.tensor(groups.sizes).cumsum(0).tolist()
+        return self._cut(node, groups.sizes)
+
+    def _cut(self, node: fx.Node, sizes: Sequence[int]) -> list[fx.Node]:
+        ends = torch.tensor(sizes).cumsum(0).tolist()
         bounds = zip([0, *ends[:-1]], ends, strict=True)
         return [self.editor.call(_ATEN.slice.Tensor, node, -1, start, end) for start, end in bounds]
 
@@ -245,7 +321,7 @@ def grouped(model: QuantizedEncoder) -> dict[str, Quantizer]:
 def check_split(model: QuantizedEncoder) -> None:
     """Refuse what cannot be split, naming the site and the remedy."""
     found = grouped(model)
-    if SplitGroups() in model.passes:
+    if any(isinstance(done, SplitGroups) for done in model.passes):
         raise SpecError(f"{model.name} is split already")
     if not found:
         raise SpecError(

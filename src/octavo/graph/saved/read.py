@@ -22,7 +22,8 @@ from octavo.graph.quantizers.attach import QuantizedEncoder, attach
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.saved.write import FORMAT, MANIFEST, WEIGHTS
-from octavo.numerics import Affine, dequantize, packed_size, unpack
+from octavo.numerics import Affine, packed_size, unpack
+from octavo.numerics.float8 import largest
 from octavo.sentence import SentenceModules, in_folder, read_modules
 from octavo.spec import Pass, Recipe, recipe_from_dict
 from octavo.spec.checks import shown
@@ -178,24 +179,35 @@ def _restore_all_groups(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) 
 def _restore_groups(quantizer: Quantizer, tensors: Mapping[str, Tensor]) -> None:
     name = quantizer.site.name
     index = _expect(tensors, f"{name}:group").long()
-    if index.shape != quantizer.index.shape or not torch.equal(index.unique(), quantizer.index.unique()):
+    granularity, found = quantizer.spec.granularity, index.unique()
+    # with optimal sizes, distinct ranges may have been too few for as many groups as the width allows
+    fewer = granularity.has_optimal_sizes and granularity.takes_fewer
+    expected = quantizer.index.unique()[: len(found) if fewer else None]
+    if index.shape != quantizer.index.shape or not torch.equal(found, expected):
         raise SavedModelError(f"{name}: the saved groups are not those of its recipe; save the model again")
     quantizer.set_layout(Layout(quantizer.axis, index))
 
 
 def _saved_grid(quantizer: Quantizer, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Affine:
     name = quantizer.site.name
-    scale = _expect(tensors, f"{name}:scale")
+    scale = _expect(tensors, f"{name}:scale").float()
     zero_point = torch.zeros_like(scale, dtype=torch.int32)
     if not quantizer.spec.symmetric:
-        zero_point = _expect(tensors, f"{name}:zero_point")
+        zero_point = _expect(tensors, f"{name}:zero_point").to(torch.int32)
     groups = int(quantizer.index.max()) + 1
     if scale.shape != (groups,) or zero_point.shape != (groups,):
         raise SavedModelError(f"{name} has {scale.numel()} saved scales, not {groups}; save the model again")
     if not bool((scale.isfinite() & (scale > 0)).all()):
         raise SavedModelError(f"{name} has a saved scale that is not a positive number; save the model again")
     low, high = (_bound(quantizer, entry, end) for end in ("low", "high"))
-    if not low < high <= low + 2**quantizer.spec.bits - 1:
+    if quantizer.float8 is not None:
+        known = (-largest(quantizer.float8), largest(quantizer.float8))
+        if (low, high) != known:
+            raise SavedModelError(
+                f"{name} has a saved grid from {low} to {high}, and its format goes from {known[0]} to "
+                f"{known[1]}; save the model again"
+            )
+    elif not low < high <= low + 2**quantizer.spec.bits - 1:
         raise SavedModelError(
             f"{name} has a saved grid from {low} to {high}, which {quantizer.spec.bits} bits cannot hold; "
             "save the model again"
@@ -229,10 +241,10 @@ def _restore_weights(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> 
                 f"{model.name}: {site.name} has {data.numel()} bytes, not {packed_size(count, bits)}; "
                 "save the model again"
             )
-        integers = unpack(data, bits, count, signed=quantizer.low < 0).reshape(parameter.shape)
-        scale, zero_point = quantizer.per_channel(parameter.dim())
+        signed = quantizer.low < 0 and quantizer.float8 is None
+        codes = unpack(data, bits, count, signed=signed).reshape(parameter.shape)
         with torch.no_grad():
-            parameter.copy_(dequantize(integers, scale, zero_point))
+            parameter.copy_(quantizer.decode(codes))
         quantizer.keep(parameter)
         filled.update(site.targets)
     return filled

@@ -22,6 +22,7 @@ from octavo.graph.capture.source import quiet_transformers
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.numerics import pack
+from octavo.numerics.affine import fits_half
 from octavo.sentence import write_files
 from octavo.spec import recipe_to_dict
 from octavo.spec.document import variant_to_data
@@ -69,8 +70,8 @@ def _tensors(model: QuantizedEncoder) -> dict[str, Tensor]:
     for site in model.weight_sites:
         quantizer = model.quantizers.get(site.name)
         if quantizer is not None:
-            integers = quantizer.integers(model.parameter(site).detach()).cpu()
-            found[site.targets[0]] = pack(integers, quantizer.spec.bits)
+            codes = quantizer.codes(model.parameter(site).detach()).cpu()
+            found[site.targets[0]] = pack(codes, quantizer.spec.bits)
     for name, quantizer in model.quantizers.items():
         found |= _grid_tensors(name, quantizer)
     for name, index in model.group_index.items():
@@ -81,9 +82,12 @@ def _tensors(model: QuantizedEncoder) -> dict[str, Tensor]:
 def _grid_tensors(name: str, quantizer: Quantizer) -> dict[str, Tensor]:
     grid = {}
     if not quantizer.spec.dynamic:
-        grid[f"{name}:scale"] = quantizer.scale.cpu()
+        scale = quantizer.scale.cpu()
+        grid[f"{name}:scale"] = scale.half() if fits_half(scale) else scale
         if not quantizer.spec.symmetric:
-            grid[f"{name}:zero_point"] = quantizer.zero_point.cpu()
+            # an integer of the grid, from 0 on: tables with a grid for every row have many
+            dtype = torch.uint8 if quantizer.spec.bits <= 8 else torch.int32
+            grid[f"{name}:zero_point"] = quantizer.zero_point.to("cpu", dtype)
     if quantizer.spec.granularity.permutes:
         grid[f"{name}:group"] = quantizer.index.to("cpu", torch.int16)
     return {key: value.contiguous().clone() for key, value in grid.items()}

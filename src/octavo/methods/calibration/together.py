@@ -14,7 +14,7 @@ from torch import Tensor
 from octavo.graph import Encoder, QuantizedEncoder, Quantizer, State
 from octavo.graph.quantizers.watch import channel_extremes, probe, watched
 from octavo.methods.calibration.clipping import may_clip, warn_of_clipping
-from octavo.methods.calibration.permutation import channel_ranges, permute_groups, permutes
+from octavo.methods.calibration.permutation import channel_ends, permute_groups, permutes
 from octavo.methods.calibration.ranges import calibrate, finish, observe
 from octavo.methods.context import Batches
 from octavo.progress import Progress, silent
@@ -61,9 +61,9 @@ def _permute(host: QuantizedEncoder, models: Sequence[QuantizedEncoder], batches
     """Group channels by their ranges, which one pass finds for all models."""
     names = {name for model in models for name, q in model.quantizers.items() if permutes(q)}
     if names:
-        ranges = channel_ranges(host, {name: host.quantizers[name] for name in sorted(names)}, batches)
+        ends = channel_ends(host, {name: host.quantizers[name] for name in sorted(names)}, batches)
         for model in models:
-            permute_groups(model, batches, ranges)
+            permute_groups(model, batches, ends)
 
 
 @contextmanager

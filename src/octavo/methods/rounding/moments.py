@@ -1,14 +1,13 @@
-"""What AdaRound needs to know of a layer's inputs: two second moments, summed over batches as they pass."""
+"""What rounding needs to know of a layer's inputs: two second moments, summed over batches as they pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, fx
 
-from octavo.graph import Encoder
+from octavo.graph.relay import Relay
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,32 +22,37 @@ class Moments:
     shift: Tensor
     rows: int
 
+    def shrunk(self, share: float) -> Moments:
+        """Take a share of all that is not on the diagonals back.
 
-def input_moments(
-    model: Encoder, reference: Encoder, nodes: Sequence[str], batches: Iterable[Mapping[str, Tensor]]
-) -> Moments:
-    """Moments of what the linear layers `nodes` (names in both graphs) read, their rows taken together."""
-    quantized, float_ = (part_of(graph, read_by(graph, nodes)) for graph in (model.graph, reference.graph))
+        What few texts show to be correlated need not be so in others, and rounding that relies on it fails
+        there; on the diagonals alone every weight rounds on its own.
+        """
+        if share == 0:
+            return self
+        return Moments(_shrunk(self.own, share), _shrunk(self.shift, share), self.rows)
+
+
+def input_moments(quantized: Relay, float_: Relay, nodes: Sequence[str]) -> Moments:
+    """Return the moments of what the linear layers `nodes` (in both graphs) read, their rows together."""
     own = shift = None
     rows = 0
-    with torch.no_grad():
-        for batch in batches:
-            pairs = zip(quantized(*model.arguments(batch)), float_(*reference.arguments(batch)), strict=True)
-            for x_hat, x in pairs:
-                x_hat, x = x_hat.reshape(-1, x_hat.shape[-1]), x.reshape(-1, x.shape[-1])
-                rows += len(x)
-                # float32 products of one batch, float64 sums over batches
-                products = (x_hat.T @ x_hat).double(), ((x_hat - x).T @ x_hat).double()
-                own = products[0] if own is None else own.add_(products[0])
-                shift = products[1] if shift is None else shift.add_(products[1])
+    for pairs in zip(quantized.read_by(nodes), float_.read_by(nodes), strict=True):
+        for x_hat, x in zip(*pairs, strict=True):
+            x_hat, x = (each.detach().reshape(-1, each.shape[-1]).float() for each in (x_hat, x))
+            rows += len(x)
+            # float32 products of one batch, float64 sums over batches
+            products = (x_hat.T @ x_hat).double(), ((x_hat - x).T @ x_hat).double()
+            own = products[0] if own is None else own.add_(products[0])
+            shift = products[1] if shift is None else shift.add_(products[1])
     assert own is not None and shift is not None
     return Moments(own / rows, shift / rows, rows)
 
 
-def read_by(graph: fx.GraphModule, nodes: Sequence[str]) -> list[str]:
-    """Names of the nodes that the linear layers `nodes` read."""
-    readers = {node.name: node for node in graph.graph.nodes}
-    return [str(readers[name].args[0]) for name in nodes]
+def _shrunk(moment: Tensor, share: float) -> Tensor:
+    result = moment * (1 - share)
+    result.diagonal().copy_(moment.diagonal())
+    return result
 
 
 def part_of(graph: fx.GraphModule, nodes: Sequence[str]) -> fx.GraphModule:

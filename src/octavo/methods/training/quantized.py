@@ -9,7 +9,7 @@ from torch import Tensor
 
 from octavo.errors import SpecError
 from octavo.graph import Encoder, QuantizedEncoder
-from octavo.graph.rewrites.fold import tie_norms, untie_norms
+from octavo.graph.rewrites.ties import tie_norms, untie_norms
 from octavo.ledger import fingerprint
 from octavo.methods.context import Calibration, Context
 from octavo.methods.pipeline import carry_out

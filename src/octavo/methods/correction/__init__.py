@@ -1,0 +1,1 @@
+"""Correction: what quantization shifts on average is taken back."""
