@@ -34,10 +34,12 @@ GROUPS = {
     "Models": "Encoder QuantizedEncoder",
     "Recipes": "Recipe TensorSpec Override",
     "Granularities": "PerTensor PerChannel PerToken PerEmbedding PerGroup",
-    "Estimators": "MinMax RunningMinMax AllMinMax Percentile Mse CrossEntropy",
+    "Estimators": "MinMax RunningMinMax AllMinMax Percentile TokenQuantile Mse CrossEntropy",
+    "Formats": "Integer E4M3 E5M2",
     "Passes": (
-        "AllocateBits AverageBits Megabytes Fold AdaRound IntegerFunctions SplitGroups LearnedRanges "
-        "FixedRanges RunningRanges"
+        "AllocateBits AverageBits Megabytes Fold SmoothQuant MigrateGamma ShiftAndScale Equalize Spill "
+        "AdaRound Gptq BiasCorrection ClipTokens TuneRanges IntegerFunctions SplitGroups "
+        "LearnedRanges FixedRanges RunningRanges"
     ),
     "Errors and the version": "OctavoError OctavoWarning __version__",
 }
