@@ -61,14 +61,14 @@ class QuantizedEncoder(Encoder):
         """Whether a text's result depends on its neighbours: dynamic ranges of a whole batch, padding too."""
         return any(q.spec.dynamic and not q.spec.granularity.is_per_token for q in self.quantizers.values())
 
-    def __call__(self, batch: Mapping[str, Tensor]) -> Batch:
+    def outputs(self, batch: Mapping[str, Tensor]) -> Batch:
         """Run a batch; text by text and without padding where results depend on the batch."""
         if not self.depends_on_batch:
-            return super().__call__(batch)
+            return super().outputs(batch)
         ids = batch["input_ids"]
         mask = batch.get("attention_mask", torch.ones_like(ids)).bool()
         rows = [
-            super(QuantizedEncoder, self).__call__({n: x[i : i + 1, mask[i]] for n, x in batch.items()})
+            super(QuantizedEncoder, self).outputs({n: x[i : i + 1, mask[i]] for n, x in batch.items()})
             for i in range(len(ids))
         ]
         return {name: self._together([row[name] for row in rows], mask) for name in self.output_names}
