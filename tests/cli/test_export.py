@@ -18,6 +18,26 @@ def test_export_writes_checks_and_reports(run: Run, saved: Path, tmp_path: Path)
     assert (tmp_path / "model.onnx").stat().st_size == pytest.approx(found["megabytes"] * 1e6)
 
 
+def test_a_float_model_is_said_to_run_in_float(run: Run, tiny: Path, tmp_path: Path) -> None:
+    done = run("export", tiny, "-o", tmp_path / "model.onnx")
+    assert done.exit_code == 0 and "not quantized: everything is computed in float" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("backend", "option"),
+    [("onnxruntime", "qdq_matmulnbits_accuracy_level=1"), ("openvino", "DYNAMIC_QUANTIZATION_GROUP_SIZE=0")],
+)
+def test_what_a_runtime_does_to_weights_only_files_is_said(
+    run: Run, tiny: Path, backend: str, option: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(backend)
+    assert run("quantize", tiny, "--recipe", "int8-weights", "-o", tmp_path / "saved").exit_code == 0
+    done = run("export", tmp_path / "saved", "--backend", backend, "-o", tmp_path / "model.onnx")
+    said = " ".join(done.stdout.split())
+    assert f"{backend} rounds what they multiply to 8 bits by itself, unless" in said
+    assert option in "".join(done.stdout.split())
+
+
 def test_encodings_are_json(run: Run, saved: Path, tmp_path: Path) -> None:
     done = run("export", saved, "--to", "encodings", "-o", tmp_path / "encodings.json")
     assert done.exit_code == 0 and "Wrote" in done.stdout

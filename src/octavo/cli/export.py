@@ -146,13 +146,25 @@ def _write_onnx(
     with console.progress(f"Writing {output}"):
         export(encoder, output, backend=runtime, inspect=inspect if check else None, **options)
     for report in reports:
-        console.show(
-            f"{report.products} products read 8-bit integers; {runtime} has {report.kernels} integer kernels."
-        )
+        console.show(_described(encoder, report, runtime))
     written = {"to": "onnx", "runtime": runtime, "megabytes": output.stat().st_size / 1e6}
     integers = reports[0].to_dict() if reports else None
     described = {name: value for name, value in options.items() if name != "force"}
     return written | described | {"integers": integers}
+
+
+def _described(encoder: Encoder, report: IntegerReport, runtime: str) -> str:
+    """Say what the runtime computes in integers."""
+    from octavo.graph import QuantizedEncoder
+
+    if not isinstance(encoder, QuantizedEncoder):
+        return "The model is not quantized: everything is computed in float."
+    if not any(quantizer.site.kind == "activation" for quantizer in encoder.quantizers.values()):
+        return (
+            f"Weights alone are quantized. {runtime} rounds what they multiply to 8 bits by itself, unless "
+            f"{BACKENDS[runtime].exact_option} forbids it."
+        )
+    return f"{report.products} products read 8-bit integers; {runtime} has {report.kernels} integer kernels."
 
 
 def _can_check(console: Console, runtime: str) -> bool:

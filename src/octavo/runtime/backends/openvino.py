@@ -16,6 +16,7 @@ from octavo.runtime.backends.runner import Arrays, Runner, complete
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 _OWN_FORMAT = ".xml"  # the graph; the weights stand beside it in a file that ends in .bin
 
 
@@ -46,7 +47,7 @@ class OpenVino(OnnxBackend):
 
         settings: dict[str, Any] = {} if threads is None else {"INFERENCE_NUM_THREADS": threads}
         if exact:
-            settings |= {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
+            settings |= {"INFERENCE_PRECISION_HINT": "f32", _GROUP_SIZE: 0}
         compiled = openvino.Core().compile_model(str(path), "CPU", settings)
         return OpenVinoModel(
             inputs=tuple(value.get_any_name() for value in compiled.inputs),
@@ -115,4 +116,5 @@ OPENVINO = OpenVino(
     left_out=frozenset({"query", "key"}),
     kernel_for_each_product=False,
     flattens=False,
+    exact_option=f"{_GROUP_SIZE}=0",
 )
