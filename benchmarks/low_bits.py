@@ -65,12 +65,12 @@ def methods(placement: Placement) -> dict[str, Method]:
     around = () if full else NORMS
     inner = replace(EQUALIZE, roles=(*around, "value", "attention_context"))
     every = replace(EQUALIZE, roles=(*around, *INNER))
-    composed = Method(passes=(every, GPTQ, CLIP, CORRECT), groups=full)
     return ALONE | {
         "clip-tokens, tune-ranges": Method(passes=(CLIP, TUNE)),
-        "composition": composed,
-        "composition, tune-ranges": replace(composed, passes=(every, GPTQ, CLIP, TUNE, CORRECT)),
-        "composition, hidden spilled": replace(composed, passes=(inner, SPILL, GPTQ, CLIP, CORRECT)),
+        "composition": Method(passes=(every, GPTQ, CLIP, CORRECT), groups=full),
+        "composition, tune-ranges": Method(passes=(every, GPTQ, CLIP, TUNE, CORRECT), groups=full),
+        "composition, hidden spilled": Method(passes=(inner, SPILL, GPTQ, CLIP, CORRECT), groups=full),
+        "spill, gptq, bias-correction": Method(passes=(SPILL, GPTQ, CORRECT), groups=full),
     }
 
 

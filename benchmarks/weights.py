@@ -74,7 +74,7 @@ def variants() -> Iterator[tuple[str, Recipe]]:
 
 
 def measure(encoder: Any, reference: Reference, recipe: Recipe, texts: list[str]) -> dict[str, Any]:
-    """Quantize and compare; size is that of the saved weights."""
+    """Quantize and compare; size is that of the saved weights, the peak that of all rows so far."""
     started = time.perf_counter(), time.process_time()
     model = octavo.quantize(encoder, recipe, texts)
     seconds, processor = time.perf_counter() - started[0], time.process_time() - started[1]
@@ -85,6 +85,7 @@ def measure(encoder: Any, reference: Reference, recipe: Recipe, texts: list[str]
         "cosine": cosine,
         "seconds": round(seconds, 1),
         "processor_seconds": round(processor, 1),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000,
         "bytes": size,
     }
 
@@ -117,7 +118,6 @@ def main() -> None:
                 "command": f"python benchmarks/weights.py --model {Path(options.model).name}",
                 "model": Path(options.model).name,
                 "threads": torch.get_num_threads(),
-                "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000,
                 "versions": versions(),
                 "rows": rows,
             }
