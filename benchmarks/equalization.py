@@ -68,13 +68,14 @@ def at(bits: int, passes: tuple[AtSites, ...], *overrides: octavo.Override) -> R
     )
 
 
-def plans(bits: list[int]) -> Iterator[Plan]:
-    """Yield every row."""
+def plans(bits: list[int], asked: list[str]) -> Iterator[Plan]:
+    """Yield every row, or those that are asked for."""
     for width in bits:
-        for method, passes in METHODS.items():
-            yield {"bits": width, "method": method}, at(width, passes)
-        for kind, (off, passes) in FLOATS.items():
-            yield {"bits": width, "method": f"the last, {kind}"}, at(width, passes, off)
+        recipes = {name: at(width, passes) for name, passes in METHODS.items()}
+        recipes |= {f"the last, {kind}": at(width, passes, off) for kind, (off, passes) in FLOATS.items()}
+        for name, recipe in recipes.items():
+            if not asked or name in asked:
+                yield {"bits": width, "method": name}, recipe
 
 
 def main() -> None:
@@ -84,8 +85,9 @@ def main() -> None:
     )
     add_options(parser)
     parser.add_argument("--bits", type=int, nargs="+", default=[8, 6])
+    parser.add_argument("--methods", nargs="+", default=[], help="only these rows")
     options = parser.parse_args()
-    measure_rows(options, "equalization", plans(options.bits))
+    measure_rows(options, "equalization", plans(options.bits, options.methods))
 
 
 if __name__ == "__main__":

@@ -68,6 +68,7 @@ def methods(placement: Placement) -> dict[str, Method]:
     return ALONE | {
         "clip-tokens, tune-ranges": Method(passes=(CLIP, TUNE)),
         "composition": Method(passes=(every, GPTQ, CLIP, CORRECT), groups=full),
+        "composition without equalize": Method(passes=(GPTQ, CLIP, CORRECT), groups=full),
         "composition, tune-ranges": Method(passes=(every, GPTQ, CLIP, TUNE, CORRECT), groups=full),
         "composition, hidden spilled": Method(passes=(inner, SPILL, GPTQ, CLIP, CORRECT), groups=full),
         "spill, gptq, bias-correction": Method(passes=(SPILL, GPTQ, CORRECT), groups=full),

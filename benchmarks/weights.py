@@ -69,7 +69,7 @@ def variants() -> Iterator[tuple[str, Recipe]]:
     for base in (_ROW, _TENSOR):
         for rounding, passes in _ROUNDINGS.items():
             yield f"W4A32 {base.name}, {rounding}", replace(base, passes=passes)
-    for rounding in ("GPTQ", "AdaRound"):
+    for rounding in ("nearest", "GPTQ", "AdaRound"):
         yield f"{_W8.name}, {rounding}", replace(_W8, passes=_ROUNDINGS[rounding])
 
 
