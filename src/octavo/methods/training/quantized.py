@@ -84,8 +84,8 @@ def prepare(
     return model
 
 
-def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
-    """Let gradients pass every quantizer and ranges do what the recipe says."""
+def check_static(model: QuantizedEncoder) -> None:
+    """Refuse dynamic ranges, which have nothing that could be learned."""
     dynamic = [name for name, quantizer in model.quantizers.items() if quantizer.spec.dynamic]
     if dynamic:
         raise SpecError(
@@ -93,6 +93,11 @@ def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
             f"({len(dynamic)} sites, the first is {dynamic[0]}), "
             "which training cannot use; give these sites static ranges"
         )
+
+
+def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
+    """Let gradients pass every quantizer and ranges do what the recipe says."""
+    check_static(model)
     for quantizer in model.quantizers.values():
         match training:
             case LearnedRanges(gradient_scaling=scaling):
