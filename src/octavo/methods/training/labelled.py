@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +38,7 @@ class Labelled:
         """Whether the labels are numbers instead of classes."""
         return self.labels.is_floating_point()
 
-    def to(self, device: torch.device | str) -> Self:
+    def to(self, device: torch.device | str) -> Labelled:
         """Return the same data with inputs and labels on a device."""
         inputs = tuple(tensor.to(device) for tensor in self.inputs)
         return replace(self, inputs=inputs, labels=self.labels.to(device))

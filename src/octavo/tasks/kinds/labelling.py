@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from octavo.methods.training.labelled import Labelled
@@ -23,22 +25,31 @@ class TaskLabelled(Labelled):
     Arguments:
         labels: (n,) classes or scores; (n, labels) ones and zeros; (n, 2) first and last token of an answer;
             (n, longest) with `per_token`, a class for every token or `IGNORED`.
-        loss: what training minimises: a function of all outputs of the module and the labels of a batch.
+        criterion: what training minimises: a function of all outputs of the module and the labels of a batch.
     """
 
-    loss: Loss
+    criterion: Loss
     per_token: bool = False
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the same data with inputs and labels on a device."""
+        moved = super().to(device)
+        return replace(self, inputs=moved.inputs, labels=moved.labels)
 
     def batch(self, rows: Tensor, width: int) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return inputs (rows, width) and labels of some examples, those of tokens cut to `width`."""
         inputs, labels = super().batch(rows, width)
         return inputs, labels[:, :width] if self.per_token else labels
 
+    def loss(self, outputs: Outputs, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        """Return the loss of a batch, given the model's outputs in their order and what `batch` returned."""
+        return self.criterion(outputs, targets)
 
-def with_loss(data: Labelled, loss: Loss, per_token: bool = False) -> TaskLabelled:
+
+def with_loss(data: Labelled, criterion: Loss, per_token: bool = False) -> TaskLabelled:
     """Return the same data with its loss."""
     plain = {field.name: getattr(data, field.name) for field in fields(Labelled)}
-    return TaskLabelled(**plain, loss=loss, per_token=per_token)
+    return TaskLabelled(**plain, criterion=criterion, per_token=per_token)
 
 
 def class_loss(outputs: Outputs, labels: Tensor) -> Tensor:
