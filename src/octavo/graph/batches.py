@@ -35,8 +35,20 @@ def from_texts(
     Without `pad` a batch holds texts of one length only.
     """
     tokens = tokenize(tokenizer, texts, max_length)
+    return from_tokens(tokens, inputs, batch_size, tokenizer.pad_token_id or 0, pad, order)
+
+
+def from_tokens(
+    tokens: Sequence[Tokens],
+    inputs: Sequence[str],
+    batch_size: int,
+    pad_id: int = 0,
+    pad: bool = True,
+    order: Sequence[int] | None = None,
+) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
+    """Yield batches of what was tokenized already, as `from_texts` does."""
     order = order or sorted(range(len(tokens)), key=lambda place: len(tokens[place]["input_ids"]))
-    padding = {"input_ids": tokenizer.pad_token_id or 0}
+    padding = {"input_ids": pad_id}
     group: list[int] = []
     for place in order:
         full = len(group) == batch_size

@@ -10,19 +10,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.errors import ModelError, OctavoError
+from octavo.errors import DataError, ModelError, OctavoError
 from octavo.fidelity import Fidelity, Reference
 from octavo.progress import Progress, silent
 from octavo.tasks.examples import Examples
-from octavo.tasks.glue import GLUE, GlueTask, measure, predictions, unknown_task
+from octavo.tasks.glue import GLUE, GlueTask, measure, predictions
 from octavo.tasks.glue_files import read_glue
 from octavo.tasks.hub import read_glue_hub
+from octavo.tasks.kinds import Running, Task
+from octavo.tasks.kinds.task import DEV
 from octavo.tasks.labels import label_mapping
 from octavo.tasks.model import Model, run, trained_length
+from octavo.tasks.reading.rows import Source
 from octavo.tasks.similarity import SIMILARITY, similarity_metrics
+from octavo.tasks.task_file import find_task
 from octavo.tasks.texts import Text
 
-TASKS: tuple[str, ...] = (*GLUE, *SIMILARITY)
 FIDELITY = "fidelity"
 
 
@@ -33,7 +36,8 @@ class Evaluation:
     task is `fidelity` or a task's name. metrics and score are times 100 (None and empty for fidelity).
     full is the size of the published split; partial says that fewer examples were there; skipped counts
     broken lines left out. max_length is what texts were cut to, None for what the model takes. label_order
-    says whether the model's labels were matched by name or by index.
+    says whether the model's labels were matched by name or by index. reference has the metrics of the model
+    `against`, and agreement says how far both give the same answers to a task, times 100.
     """
 
     model: str
@@ -49,6 +53,8 @@ class Evaluation:
     score: float | None = None
     label_order: Literal["name", "index"] | None = None
     against: str | None = None
+    reference: dict[str, float] = field(default_factory=dict)
+    agreement: dict[str, float] = field(default_factory=dict)
     fidelity: Fidelity | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,8 +67,8 @@ def evaluate(
     *,
     against: Model | None = None,
     texts: Sequence[Text] | None = None,
-    task: str | None = None,
-    data: str | Path | None = None,
+    task: str | Task | None = None,
+    data: Source | None = None,
     split: str | None = None,
     max_length: int | None = None,
     batch_size: int = 32,
@@ -72,8 +78,11 @@ def evaluate(
 
     Arguments:
         against, texts: the reference and the texts both run on; gives fidelity.
-        task: glue/cola ... glue/wnli, or similarity/stsb for bare encoders; gives a score.
-        data: folder with GLUE's task folders; without it the task is read from the hub.
+        task: glue/cola ... glue/wnli, similarity/stsb for bare encoders, or a task of your own: a kind such
+            as `Classification`, or the path of a task file; gives a score, and with `against` also how far
+            both models agree.
+        data: folder with GLUE's task folders, without which the task is read from the hub; of a task of your
+            own the file, folder or rows to score instead of those it names.
         split: the task's split; by default dev, and dev_matched for MNLI.
         max_length: most tokens of a task's text; by default what the model was fine-tuned with, else what it
             takes.
@@ -89,6 +98,7 @@ def evaluate(
             max_length=max_length,
             batch_size=batch_size,
             progress=progress,
+            against=against,
         )
     assert against is not None and texts is not None  # _check_arguments saw to it
     return compare(model, against, texts, batch_size=batch_size, progress=progress)
@@ -114,17 +124,27 @@ def compare(
 
 def score_task(
     model: Model,
-    task: str,
+    task: str | Task,
     *,
-    data: str | Path | None = None,
+    data: Source | None = None,
     split: str | None = None,
     max_length: int | None = None,
     batch_size: int = 32,
     progress: Progress = silent,
+    against: Model | None = None,
 ) -> Evaluation:
-    """Return the score of a model on a task; texts are cut as in its training, or to `max_length`."""
-    if task not in TASKS:
-        raise unknown_task(task, TASKS)
+    """Return the score of a model on a task; texts are cut as in its training, or to `max_length`.
+
+    With `against`, a task of the user's own is scored for that model as well, and their answers are compared.
+    """
+    task = find_task(task, data)
+    if isinstance(task, Task):
+        running = Running(
+            batch_size=batch_size, max_length=max_length or trained_length(model), progress=progress
+        )
+        return _score_kind(model, task, split or DEV, running, against)
+    if against is not None:
+        raise OctavoError(f"{task} is scored for one model; leave out the reference, or give texts instead.")
     described = GLUE.get(task) or SIMILARITY[task]
     _check_head(model, task, described)
     examples = read_examples(described, data, split)
@@ -155,8 +175,37 @@ def score_task(
     )
 
 
-def read_examples(task: GlueTask, data: str | Path | None, split: str | None = None) -> Examples:
+def _score_kind(model: Model, task: Task, split: str, running: Running, against: Model | None) -> Evaluation:
+    """Return the score on a task of the user's own; progress counts the texts of each model anew."""
+    models = (model,) if against is None else (model, against)
+    for each in models:
+        task.check_model(each)
+    examples = task.read(split)
+    answers = [task.predict(each, examples, running) for each in models]
+    metrics = task.measure(answers[0], examples)
+    return Evaluation(
+        model=model.name,
+        task=task.title,
+        examples=len(examples),
+        split=examples.split,
+        full=examples.full,
+        max_length=running.max_length,
+        source=examples.source,
+        metrics=metrics,
+        score=next(iter(metrics.values())),
+        against=None if against is None else against.name,
+        reference=task.measure(answers[1], examples) if against is not None else {},
+        agreement=task.agreement(*answers) if against is not None else {},
+    )
+
+
+def read_examples(task: GlueTask, data: Source | None, split: str | None = None) -> Examples:
     """Return one split of a task: by its own reader, from a folder of GLUE's files, or else from the hub."""
+    if not isinstance(data, str | Path | None):
+        raise DataError(
+            f"{task.name} is read from a folder, not from a {type(data).__name__}; rows of your own make "
+            "a task such as Classification"
+        )
     if task.reader is not None:
         return task.reader(task, data, split)
     return read_glue_hub(task, split) if data is None else read_glue(task, data, split)
@@ -165,8 +214,8 @@ def read_examples(task: GlueTask, data: str | Path | None, split: str | None = N
 def _check_arguments(
     against: Model | None,
     texts: Sequence[Text] | None,
-    task: str | None,
-    data: str | Path | None,
+    task: str | Task | None,
+    data: Source | None,
     split: str | None,
     batch_size: int,
 ) -> None:
@@ -176,7 +225,7 @@ def _check_arguments(
         raise OctavoError(f"batch_size is {batch_size}; it must be at least 1.")
     if task is None and (data is not None or split is not None):
         raise OctavoError("data and split belong to a task; name the task as well, such as glue/rte.")
-    if task is not None and (against is not None or texts is not None):
+    if task is not None and texts is not None:
         raise OctavoError("A task brings its own texts; give either a task, or against and texts.")
     if task is None and (against is None or texts is None):
         raise OctavoError("Give against and texts for fidelity, or a task such as glue/rte.")

@@ -16,7 +16,7 @@ def label_mapping(model: Model, task: GlueTask) -> tuple[int, ...] | None:
     GLUE's order. Case, spaces and hyphens in names do not matter.
     """
     given = getattr(model.config, "label2id", None) or {}
-    named = {_plain(name): int(index) for name, index in given.items()}
+    named = {plain_label(name): int(index) for name, index in given.items()}
     if task.labels is None or not named:
         return None
     for names in (task.labels, task.spellings):
@@ -34,11 +34,14 @@ def label_mapping(model: Model, task: GlueTask) -> tuple[int, ...] | None:
 
 
 def _match(named: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...] | None:
-    classes = {named[_plain(name)]: index for index, name in enumerate(names) if _plain(name) in named}
+    classes = {
+        named[plain_label(name)]: index for index, name in enumerate(names) if plain_label(name) in named
+    }
     if len(named) != len(names) or sorted(classes) != list(range(len(names))):
         return None
     return tuple(classes[output] for output in range(len(names)))
 
 
-def _plain(label: object) -> str:
+def plain_label(label: object) -> str:
+    """Return a label by which names are compared: case, spaces and hyphens do not matter."""
     return str(label).lower().replace(" ", "_").replace("-", "_")

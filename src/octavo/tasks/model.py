@@ -28,6 +28,14 @@ class Model(Protocol):
         """The Hugging Face configuration."""
 
     @property
+    def tokenizer(self) -> Any:
+        """The Hugging Face tokenizer."""
+
+    @property
+    def max_length(self) -> int:
+        """Most tokens the model takes."""
+
+    @property
     def inputs(self) -> Sequence[str]:
         """The names of the tensors the model takes."""
 

@@ -30,12 +30,27 @@ def similarity_metrics(
     progress: Progress = silent,
 ) -> dict[str, float]:
     """Return Spearman's correlation, times 100, of the pairs' cosines with their scores."""
-    texts = list(dict.fromkeys(side for pair in examples.texts for side in pair))
+    found = pair_cosines(
+        model, examples.texts, batch_size=batch_size, max_length=max_length, progress=progress
+    )
+    return {"spearman": 100 * spearman(found, examples.labels)}
+
+
+def pair_cosines(
+    model: Model,
+    pairs: Sequence[Text],
+    *,
+    batch_size: int = 32,
+    max_length: int | None = None,
+    progress: Progress = silent,
+) -> NDArray[np.float64]:
+    """Return the cosine (n,) of the two embeddings of every pair; a text that occurs twice runs once."""
+    texts = list(dict.fromkeys(side for pair in pairs for side in pair))
     embeddings = embed_texts(model, texts, batch_size=batch_size, max_length=max_length, progress=progress)
     row = {text: index for index, text in enumerate(texts)}
-    first = embeddings[[row[pair[0]] for pair in examples.texts]]
-    second = embeddings[[row[pair[1]] for pair in examples.texts]]
-    return {"spearman": 100 * spearman(cosine_similarity(first, second), examples.labels)}
+    first = embeddings[[row[pair[0]] for pair in pairs]]
+    second = embeddings[[row[pair[1]] for pair in pairs]]
+    return cosine_similarity(first, second)
 
 
 def cosine_similarity(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,23 +19,27 @@ from octavo.progress import Progress, silent
 from octavo.tasks.evaluation import read_examples
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GlueTask, glue_task, measure, predictions
+from octavo.tasks.kinds import Running, Task
+from octavo.tasks.kinds.labelling import TaskLabelled
+from octavo.tasks.kinds.task import DEV, TRAIN
 from octavo.tasks.labels import label_mapping
+
+_SCORED = 32
+"""Texts that are scored at once after every epoch."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TaskData:
-    """Both splits of a task, tokenized for a model and on its device.
+class TrainingData:
+    """What training asks of any task.
 
-    about says which files they are, how many examples they hold and whether they are partial; order is the
-    class of GLUE that each output of the model stands for, None if they are the same.
+    Arguments:
+        texts: of the training set, to calibrate with.
+        train: tokens and labels, on the model's device.
+        about: which files they are, how many examples they hold and whether they are partial.
     """
 
-    task: GlueTask
     texts: tuple[Text, ...]
     train: Labelled
-    dev: Labelled
-    truth: NDArray[Any]
-    order: tuple[int, ...] | None
     about: dict[str, Any]
 
     def sample(self, count: int, seed: int) -> list[Text]:
@@ -43,13 +48,66 @@ class TaskData:
 
     def metrics(self, model: Encoder, progress: Progress = silent) -> dict[str, float]:
         """Return the task's metrics times 100 on the development set."""
+        raise NotImplementedError
+
+    def score_of(self, metrics: Mapping[str, float]) -> float:
+        """Return what the best epoch is chosen by: the first of the metrics."""
+        return next(iter(metrics.values()))
+
+    def score(self, model: Encoder, progress: Progress = silent) -> float:
+        """Return the score of a model on the development set, times 100."""
+        return self.score_of(self.metrics(model, progress))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TaskData(TrainingData):
+    """Both splits of a task of GLUE, tokenized for a model and on its device.
+
+    order is the class of GLUE that each output of the model stands for, None if they are the same.
+    """
+
+    task: GlueTask
+    dev: Labelled
+    truth: NDArray[Any]
+    order: tuple[int, ...] | None
+
+    def metrics(self, model: Encoder, progress: Progress = silent) -> dict[str, float]:
+        """Return the task's metrics times 100 on the development set."""
         logits = predict(model, self.dev, progress=progress)
         return measure(self.task, predictions(self.task, logits, self.order), self.truth)
 
-    def score(self, model: Encoder, progress: Progress = silent) -> float:
+    def score_of(self, metrics: Mapping[str, float]) -> float:
         """Return the mean of the task's metrics, the score of the paper's tables."""
-        metrics = self.metrics(model, progress)
         return sum(metrics.values()) / len(metrics)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class KindData(TrainingData):
+    """Both splits of a user's own task; those of training are tokenized, `train.loss` is theirs."""
+
+    task: Task
+    train: TaskLabelled
+    dev: Examples
+    max_length: int
+
+    def metrics(self, model: Encoder, progress: Progress = silent) -> dict[str, float]:
+        """Return the task's metrics times 100 on the development set."""
+        running = Running(batch_size=_SCORED, max_length=self.max_length, progress=progress)
+        return self.task.measure(self.task.predict(model, self.dev, running), self.dev)
+
+
+def read_kind(encoder: Encoder, task: Task, max_length: int = 128) -> KindData:
+    """Read and tokenize a user's own task for an encoder whose head fits it."""
+    task.check_model(encoder)
+    train, dev = task.read(TRAIN), task.read(DEV)
+    return KindData(
+        task=task,
+        texts=train.texts,
+        train=task.labelled(encoder, train, max_length).to(encoder.device),
+        dev=dev,
+        about={part.split: describe(part) for part in (train, dev)},
+        max_length=max_length,
+    )
 
 
 def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: int = 128) -> TaskData:
@@ -75,7 +133,8 @@ def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: 
 def describe(examples: Examples) -> dict[str, Any]:
     """Return what identifies a split: size, whether it is partial, a fingerprint of texts and labels."""
     digest = hashlib.sha256()
-    for text, label in zip(examples.texts, examples.labels.tolist(), strict=True):
+    labels = examples.labels.tolist() if isinstance(examples.labels, np.ndarray) else examples.labels
+    for text, label in zip(examples.texts, labels, strict=True):
         digest.update(repr((text, label)).encode())
     return {
         "examples": len(examples),

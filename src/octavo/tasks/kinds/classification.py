@@ -1,0 +1,83 @@
+"""Classification: one of several classes for every text or pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from octavo.errors import DataError
+from octavo.numerics.label_metrics import label_accuracy, label_matthews, macro_f1
+from octavo.tasks.examples import Examples
+from octavo.tasks.kinds.labelling import TaskLabelled, class_loss, with_loss
+from octavo.tasks.kinds.outputs import check_outputs, class_names, model_labels
+from octavo.tasks.kinds.task import Running, chosen_metrics
+from octavo.tasks.kinds.texts_and_labels import LabelledTexts, label_name, logits_of
+from octavo.tasks.model import Model
+from octavo.tasks.reading.rows import Row, Source
+
+if TYPE_CHECKING:
+    from octavo.graph import Encoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification(LabelledTexts, name="classification"):
+    """One class for every text or pair.
+
+    Labels are matched with the model's by name; case, spaces and hyphens do not matter.
+
+    Arguments:
+        labels: the classes in the order of the model's outputs, for a model that does not name them.
+    """
+
+    heads: ClassVar[tuple[str, ...]] = ("sequence-classification",)
+    known_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "f1-macro", "matthews")
+
+    labels: tuple[str, ...] = ()
+
+    def check_model(self, model: Model) -> None:
+        """Refuse a model without the head, or with one output only, which is a score."""
+        super().check_model(model)
+        check_outputs(self, model, at_least=2)
+
+    def _read(self, source: Source, split: str) -> Examples:
+        return self._examples(source, split, self._label, tuple)
+
+    def _label(self, row: Row) -> str:
+        column = self.label_columns[0]
+        name = label_name(row[column])
+        if not name or name in ("None", "nan"):
+            raise DataError(f"{row.where}: the label in column {column!r} is empty; fill it in")
+        return name
+
+    def predict(self, model: Model, examples: Examples, running: Running) -> list[str]:
+        """Return the class of every text, as the data writes it."""
+        names = model_labels(model, self.labels, examples.labels, examples.where)
+        return [names[index] for index in logits_of(model, examples, running).argmax(axis=1)]
+
+    def measure(self, predicted: list[str], examples: Examples) -> dict[str, float]:
+        """Return accuracy, the mean F1 of the classes and Matthews' correlation."""
+        true = list(examples.labels)
+        values = {
+            "accuracy": label_accuracy(predicted, true),
+            "f1-macro": macro_f1(predicted, true),
+            "matthews": label_matthews(predicted, true),
+        }
+        return chosen_metrics(self, values)
+
+    def agreement(self, predicted: list[str], reference: list[str]) -> dict[str, float]:
+        """Return the share of equal classes."""
+        return {"agreement": 100 * label_accuracy(predicted, reference)}
+
+    def output_labels(self, examples: Examples) -> tuple[str, ...]:
+        """Return the classes in order; one alone is an error."""
+        return self.labels or class_names(examples.labels, examples.source, self.label_columns[0])
+
+    def labelled(self, encoder: Encoder, examples: Examples, max_length: int) -> TaskLabelled:
+        """Return tokens and the index of every text's class among the model's outputs, (n,)."""
+        from octavo.methods.training.labelled import tokenize_labelled
+
+        names = model_labels(encoder, self.labels, examples.labels, examples.where)
+        indices = np.asarray([names.index(label) for label in examples.labels], dtype=np.int64)
+        return with_loss(tokenize_labelled(encoder, examples.texts, indices, max_length), class_loss)
