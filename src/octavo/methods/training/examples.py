@@ -45,6 +45,9 @@ class Examples:
         """Return the same examples with their inputs on a device."""
         return replace(self, inputs=tuple(tensor.to(device) for tensor in self.inputs))
 
+    def check(self, encoder: Encoder) -> None:
+        """Refuse a model whose head cannot learn from these examples; by default none is refused."""
+
     def about(self) -> dict[str, Any]:
         """Return what identifies the examples: their number and a fingerprint of the tokens."""
         return {"examples": len(self), "sha256": fingerprint(list(self.inputs))}

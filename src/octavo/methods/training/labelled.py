@@ -30,6 +30,22 @@ class Labelled(Examples):
         """Return the same data with inputs and labels on a device."""
         return replace(super().to(device), labels=self.labels.to(device))
 
+    def check(self, encoder: Encoder) -> None:
+        """Refuse a head that does not fit the labels."""
+        if encoder.head != "sequence-classification":
+            raise ModelError(
+                f"{encoder.name} has the head {encoder.head}; these labels need a sequence-classification "
+                "head, load it with that head and the task's number of labels"
+            )
+        outputs = int(getattr(encoder.config, "num_labels", 0))
+        if self.regression and outputs != 1:
+            raise ModelError(f"{encoder.name} has {outputs} outputs; scores need 1")
+        most = 0 if self.regression else int(self.labels.max())
+        if not self.regression and not (int(self.labels.min()) >= 0 and most < outputs):
+            raise ModelError(
+                f"{encoder.name} has {outputs} outputs, the labels go to {most}; give the head one for each"
+            )
+
     def about(self) -> dict[str, Any]:
         """Return what identifies the data: its size and a fingerprint of tokens and labels."""
         return {"examples": len(self), "sha256": fingerprint(list(self.inputs), self.labels)}

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 from octavo.graph import Encoder
 from octavo.methods.training.checkpoint import checkpoint_beside
+from octavo.methods.training.examples import Examples
 from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.head import new_head
 from octavo.methods.training.hyperparameters import Hyperparameters
-from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.loop import RunOptions, TrainingResult
 from octavo.progress import part_of
 
@@ -31,7 +31,7 @@ class SeedRun:
 
 def finetune_seeds(
     encoder: Encoder,
-    data: Labelled,
+    data: Examples,
     hyper: Hyperparameters,
     *,
     seeds: Sequence[int],
@@ -50,7 +50,8 @@ def finetune_seeds(
     runs = []
     for index, seed in enumerate(seeds):
         copied = own_copy(encoder)
-        new_head(copied, seed)
+        if encoder.head != "encoder":  # a bare encoder has none
+            new_head(copied, seed)
         checkpoint = options.checkpoint if output is None else checkpoint_beside(output, seed)
         progress = part_of(options.progress, index, len(seeds))
         result = finetune(
