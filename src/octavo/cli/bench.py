@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,24 +14,28 @@ from octavo.cli.command import command
 from octavo.cli.console import Console
 from octavo.cli.export import Runtime
 from octavo.cli.options import TEXT_FILE, ForceOption
+from octavo.cli.tasks import DataOption, LabelOption, TaskChoice, TaskOption, TextOption
 from octavo.errors import DataError
 from octavo.runtime.backends import DEFAULT
 
 if TYPE_CHECKING:
     from octavo.runtime.benchmark import Benchmark, Row
+    from octavo.runtime.quality import Reader
 
 _HELP = """Measure models and exported files against each other.
 
 An artifact is a MODEL as for the other commands, an ONNX file, which runs in every `--runtime` given (or in
 one, as `FILE@openvino`), or an XML file of OpenVINO. A folder that Octavo saved is *simulated*: its latency
 is not that of a deployed model, and the table says so. Artifacts take turns at every shape, so that a busy
-machine slows all of them alike; cosine and agreement are against the first.
+machine slows all of them alike; cosine and agreement are against the first. With a task (`--task`, or your
+own `--data`), its score stands beside them.
 
 Examples:
 
 * `octavo bench demo:minilm minilm-int8.onnx`
 * `octavo bench minilm-int8.onnx minilm-ov.onnx@openvino --tokenizer minilm-int8`
 * `octavo bench demo:minilm minilm-int8.onnx minilm-ov.onnx@openvino --lengths 32,128 -o bench`
+* `octavo bench stars stars-int8.onnx --data test.csv --text review --label stars`
 """
 
 
@@ -70,6 +75,10 @@ def _bench(
             show_default="the first model's, or one beside a file",
         ),
     ] = None,
+    task: TaskOption = None,
+    data: DataOption = None,
+    text: TextOption = None,
+    label: LabelOption = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads to use.")] = 2,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.0, help="Time to spend on each artifact at each shape.")
@@ -88,6 +97,8 @@ def _bench(
     from octavo.runtime.quality import can_read_texts
 
     shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
+    choice = TaskChoice(task=task, data=data, text=text or (), label=label or ())
+    choice.check()
     if output is not None:
         check_output(output, force)
     chosen = _read_texts(console, texts)
@@ -106,6 +117,7 @@ def _bench(
             threads=threads,
             seconds=seconds,
             memory=memory,
+            score=_score(choice),
             progress=progress,
         )
     console.show(_table(measured))
@@ -114,6 +126,17 @@ def _bench(
     if output is not None:
         _write(measured, output, max(shapes), force)
     console.result(measured.to_dict())
+
+
+def _score(choice: TaskChoice) -> Callable[[Reader], float] | None:
+    if not choice:
+        return None
+    from octavo.tasks.scorer import task_scorer
+
+    def score(model: Reader) -> float:
+        return task_scorer(choice.find(model.head), choice.data if choice.is_glue else None)(model)
+
+    return score
 
 
 def _numbers(option: str, given: str) -> list[int]:
@@ -133,7 +156,8 @@ def _table(measured: Benchmark) -> Table:
     table = Table(title=f"{measured.threads} threads, cosine on {measured.texts} texts")
     columns = ["artifact", "arithmetic", "MB", "peak MB"]
     columns += [f"ms {timing.batch} x {timing.length}" for timing in measured.rows[0].timings]
-    for column in [*columns, "texts/s", "cosine", "worst", "agreement"]:
+    scores = ["score"] if any(row.score is not None for row in measured.rows) else []
+    for column in [*columns, "texts/s", "cosine", "worst", "agreement", *scores]:
         table.add_column(column, justify="left" if column in columns[:2] else "right")
     for row in measured.rows:
         table.add_row(*_cells(row))
@@ -156,6 +180,7 @@ def _cells(row: Row) -> list[str]:
         shown(cosine.mean if cosine else None, 4),
         shown(cosine.worst if cosine else None, 4),
         shown(quality.agreement if quality else None, 3),
+        *([] if row.score is None else [shown(row.score, 2)]),
     ]
 
 

@@ -54,6 +54,16 @@ def find_reader(artifacts: Sequence[Artifact], tokenizer: str | Path | None = No
     )
 
 
+def as_reader(artifact: Artifact, others: Sequence[Artifact], tokenizer: str | Path | None = None) -> Reader:
+    """Return one artifact as a model that reads texts; a file may take the tokenizer of a model beside it."""
+    if artifact.encoder is not None:
+        return artifact.encoder
+    path = Path(artifact.source)
+    beside = next((each.source for each in others if each.encoder is not None), None)
+    folder = tokenizer if tokenizer is not None else find_tokenizer_folder(path) or beside
+    return open_model(path, folder, run=artifact.run)
+
+
 def can_read_texts(models: Sequence[str]) -> bool:
     """Return whether artifacts, as `bench` takes them, have a tokenizer among them as far as can be seen."""
     paths = [split_backend(given)[0] for given in models]
