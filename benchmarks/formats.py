@@ -1,30 +1,26 @@
 """Compare FP8 with integers of 8 bits, plain and in groups: cosine to the float model, in both placements.
 
-    python benchmarks/formats.py demo:minilm --glue GLUE -o results/methods/formats-minilm.json
+    python benchmarks/formats.py demo:minilm --glue GLUE_DIR -o results/methods/formats-minilm.json
 
-Calibration and texts are those of `benchmarks/ranges.py`; nothing is tuned on them. Weights have a scale per
+Texts and measures are those of benchmarks/recipes.py; no format was tuned on them. Weights have a scale per
 row, activations one per tensor over all that was seen, unless the row says otherwise; norms stay in float.
+Groups are those of what is as wide as the residual stream.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import torch
-from ranges import column, cosines, spread
+from rows import STREAM, Plan, add_options, measure_rows
 
 import octavo
 from octavo.spec import Format, Placement
-from octavo.versions import versions
+from octavo.spec.granularity import Sizes
 
-GROUPED = {
-    "full": ("ffn_input", "ffn_output", "ffn_residual"),  # the paper's
-    "linear-inputs": ("embedding_norm", "ffn_input", "layer_output", "ffn_hidden"),
-}
+PRESETS: dict[Placement, str] = {"linear-inputs": "int8", "full": "int8-full"}
 
 
 def plain(placement: Placement, format: Format, **activations: Any) -> octavo.Recipe:
@@ -41,48 +37,39 @@ def plain(placement: Placement, format: Format, **activations: Any) -> octavo.Re
     )
 
 
-def recipes(placement: Placement) -> dict[str, octavo.Recipe]:
-    """Return every row of a placement."""
-    token = {"dynamic": True, "granularity": octavo.PerToken(), "estimator": octavo.MinMax()}
+def grouped(placement: Placement, sizes: Sizes) -> octavo.Recipe:
+    """Return INT8 with six groups."""
     int8 = plain(placement, octavo.Integer())
-    groups = octavo.PerGroup(groups=6, permute=True)
-    peg = octavo.Override(roles=GROUPED[placement], granularity=groups, optional=True)
-    found = {
-        "E4M3": plain(placement, octavo.E4M3()),
-        "E5M2": plain(placement, octavo.E5M2()),
-        "INT8": int8,
-        "INT8, 6 permuted groups": replace(int8, overrides=(*int8.overrides, peg)),
-        "E4M3, a range per token": plain(placement, octavo.E4M3(), **token),
-        "INT8, a range per token": plain(placement, octavo.Integer(), **token),
-    }
-    if placement == "full":
-        found["w8a8-peg6 (the paper's, weights per tensor)"] = octavo.recipe("w8a8-peg6")
-    else:
-        found["int8 (folded)"] = octavo.recipe("int8")
-    return found
+    groups = octavo.PerGroup(groups=6, permute=True, at_most=True, sizes=sizes)
+    stream = octavo.Override(roles=STREAM, granularity=groups, optional=True)
+    return replace(int8, overrides=(*int8.overrides, stream))
+
+
+def plans() -> Iterator[Plan]:
+    """Yield every row."""
+    token = {"dynamic": True, "granularity": octavo.PerToken(), "estimator": octavo.MinMax()}
+    for placement, preset in PRESETS.items():
+        ways = {
+            "E4M3": plain(placement, octavo.E4M3()),
+            "E5M2": plain(placement, octavo.E5M2()),
+            "INT8": plain(placement, octavo.Integer()),
+            "INT8, 6 even groups": grouped(placement, "even"),
+            "INT8, 6 optimal groups": grouped(placement, "optimal"),
+            f"`{preset}`": octavo.recipe(preset),
+            "E4M3, a range per token": plain(placement, octavo.E4M3(), **token),
+            "INT8, a range per token": plain(placement, octavo.Integer(), **token),
+        }
+        for way, recipe in ways.items():
+            yield {"placement": placement, "way": way}, recipe
 
 
 def main() -> None:
-    """Measure every row and write one file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("--glue", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    encoder = octavo.load(options.model)
-    calibration = column(options.glue / "STS-B" / "train.tsv", "sentence1")[:64]
-    texts = spread(column(options.glue / "STS-B" / "dev.tsv", "sentence1"), 200)
-    rows = []
-    for placement in ("linear-inputs", "full"):
-        for name, chosen in recipes(placement).items():  # type: ignore[arg-type]
-            model = octavo.quantize(encoder, chosen, calibration)
-            rows.append({"placement": placement, "way": name, "cosine": cosines(encoder, model, texts)})
-            print(json.dumps(rows[-1]), flush=True)
-    result = {"model": Path(encoder.name).name, "versions": versions(), "rows": rows}
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    """Measure every row that the output lacks."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add_options(parser)
+    measure_rows(parser.parse_args(), "formats", plans())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measure how weights are rounded: nearest, AdaRound, GPTQ, bias correction, and our presets of few bits.
+"""Measure how weights are rounded: nearest, AdaRound, GPTQ, bias correction.
 
     python benchmarks/weights.py --glue GLUE_DIR --model demo:minilm -o results/methods/weights-minilm.json
 
@@ -53,7 +53,6 @@ _ROUNDINGS: dict[str, tuple[Pass, ...]] = {
     "AdaRound": (_ADAROUND,),
     "AdaRound as published": (AdaRound(iterations=300),),
 }
-_PRESETS = ("w8a32", "int8-weights", "int8", "int8-small", "w4a8")
 
 
 def sentences(file: Path, count: int, *, spread: bool) -> list[str]:
@@ -66,9 +65,7 @@ def sentences(file: Path, count: int, *, spread: bool) -> list[str]:
 
 
 def variants() -> Iterator[tuple[str, Recipe]]:
-    """Yield presets first, then 4-bit weights alone by every rounding, then 8-bit weights."""
-    for name in _PRESETS:
-        yield name, octavo.recipe(name)
+    """Yield 4-bit weights alone by every rounding, then 8-bit weights."""
     for base in (_ROW, _TENSOR):
         for rounding, passes in _ROUNDINGS.items():
             yield f"W4A32 {base.name}, {rounding}", replace(base, passes=passes)

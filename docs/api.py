@@ -16,6 +16,7 @@ from typing import Any
 
 import octavo
 from octavo.errors import OctavoError, OctavoWarning
+from octavo.graph.calling import CalledAsHuggingFace
 from octavo.spec.variant import Variant
 
 PAGE = Path(__file__).with_name("api.md")
@@ -30,6 +31,7 @@ GROUPS = {
         "load quantize evaluate export diagnose recipe demo_texts split_groups integer_only allocate_bits "
         "export_onnx"
     ),
+    "Files and others' packages": "open sentence_transformer cross_encoder",
     "Training": "finetune qat tokenize_labelled save_encoder Hyperparameters",
     "Models": "Encoder QuantizedEncoder",
     "Recipes": "Recipe TensorSpec Override",
@@ -100,7 +102,9 @@ def _is_model(value: Any) -> bool:
 
 
 def _members(kind: type[Any]) -> Iterator[tuple[str, str]]:
-    for name, member in vars(kind).items():
+    # what a class has for Hugging Face's sake stands in a class of its own
+    shared = vars(CalledAsHuggingFace) if CalledAsHuggingFace in kind.__bases__ else {}
+    for name, member in (dict(shared) | dict(vars(kind))).items():
         if name.startswith("_") and name != "__call__":
             continue
         if isinstance(member, property):
@@ -115,7 +119,9 @@ def _signature(name: str, value: Any) -> str:
     if inspect.isclass(value) and issubclass(value, (OctavoError, OctavoWarning)):
         return f"class octavo.{name}({value.__bases__[0].__name__})"
     if _is_model(value):
-        bases = "" if value.__bases__ == (object,) else f"({value.__bases__[0].__name__})"
+        bases = (
+            "" if value.__bases__[0] in (object, CalledAsHuggingFace) else f"({value.__bases__[0].__name__})"
+        )
         return f"class octavo.{name}{bases}"
     line = _one_line(f"octavo.{name}", value)
     if len(line) <= 110:
@@ -141,7 +147,8 @@ def _one_line(name: str, value: Any) -> str:
 
 def _parameter(parameter: inspect.Parameter) -> str:
     kind = "" if parameter.annotation is parameter.empty else f": {_type(parameter.annotation)}"
-    name = f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+    stars = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}
+    name = f"{stars.get(parameter.kind, '')}{parameter.name}"
     if parameter.default is parameter.empty:
         return f"{name}{kind}"
     default = getattr(parameter.default, "__name__", None) or repr(parameter.default)

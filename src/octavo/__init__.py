@@ -66,8 +66,11 @@ if TYPE_CHECKING:
     from octavo.methods.training.hyperparameters import Hyperparameters as Hyperparameters
     from octavo.methods.training.labelled import tokenize_labelled as tokenize_labelled
     from octavo.methods.training.quantized import qat as qat
+    from octavo.runtime.drop_in import cross_encoder as cross_encoder
+    from octavo.runtime.drop_in import sentence_transformer as sentence_transformer
     from octavo.runtime.exporting import export as export
     from octavo.runtime.exporting import export_onnx as export_onnx
+    from octavo.runtime.file_model import open as open
     from octavo.tasks.demo import demo_texts as demo_texts
     from octavo.tasks.evaluation import evaluate as evaluate
 
@@ -88,8 +91,11 @@ _LAZY = {
     "qat": "octavo.methods.training.quantized",
     "demo_texts": "octavo.tasks.demo",
     "evaluate": "octavo.tasks.evaluation",
+    "cross_encoder": "octavo.runtime.drop_in",
+    "sentence_transformer": "octavo.runtime.drop_in",
     "export": "octavo.runtime.exporting",
     "export_onnx": "octavo.runtime.exporting",
+    "open": "octavo.runtime.file_model",
 }
 
 

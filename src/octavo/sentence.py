@@ -34,7 +34,7 @@ _LENGTH_FILES = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-_SETTINGS = "config_sentence_transformers.json"
+SETTINGS = "config_sentence_transformers.json"
 _IGNORED = ("Transformer", "Dropout")
 
 
@@ -230,7 +230,7 @@ class _Reader:
         return [(str(e["type"]).rpartition(".")[2], path) for e, path in zip(entries, paths, strict=True)]
 
     def _settings(self) -> Mapping[str, Any]:
-        settings = self._json(_SETTINGS)
+        settings = self._json(SETTINGS)
         settings = settings if isinstance(settings, dict) else {}
         name = settings.get("default_prompt_name")
         if name:

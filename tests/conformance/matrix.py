@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,11 +28,14 @@ FAMILIES = (*families.EVERY, *families.FURTHER, *families.OTHERS)
 """All that the tests know, those that cannot be captured last."""
 
 
-def run_matrix(names: Sequence[str], jobs: int = 1, records: Path | None = None) -> Iterator[list[Outcome]]:
+def run_matrix(
+    names: Sequence[str], jobs: int = 1, records: Path | None = None, every: bool = False
+) -> Iterator[list[Outcome]]:
     """Yield the outcomes of each family.
 
     Arguments:
         jobs: processes that work side by side, each with one thread.
+        every: try every pass, preset and head of every family.
         records: a folder that keeps what is finished, a file for each family; the same call resumes.
     """
     waiting = [name for name in names if _recorded(records, name) is None]
@@ -40,11 +44,12 @@ def run_matrix(names: Sequence[str], jobs: int = 1, records: Path | None = None)
     with ProcessPoolExecutor(
         jobs, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        fresh = dict(zip(waiting, pool.map(_timed, waiting), strict=True)) if jobs > 1 else {}
+        timed = partial(_timed, every=every)
+        fresh = dict(zip(waiting, pool.map(timed, waiting), strict=True)) if jobs > 1 else {}
         for name in names:
             outcomes = _recorded(records, name)
             if outcomes is None:
-                outcomes = fresh[name] if name in fresh else _timed(name)
+                outcomes = fresh[name] if name in fresh else timed(name)
                 if records is not None:
                     records.mkdir(parents=True, exist_ok=True)
                     text = json.dumps([asdict(outcome) for outcome in outcomes], indent=1)
@@ -59,9 +64,9 @@ def _recorded(records: Path | None, name: str) -> list[Outcome] | None:
     return [Outcome(**entry) for entry in json.loads(file.read_text(encoding="utf-8"))]
 
 
-def _timed(name: str) -> list[Outcome]:
+def _timed(name: str, every: bool) -> list[Outcome]:
     start = time.perf_counter()
-    outcomes = check_family(name)
+    outcomes = check_family(name, every)
     wrong = [f"  {o.column}, {o.item}: {o.told}\n" for o in outcomes if o.state == "wrong"]
     sys.stderr.write(f"{name}: {len(outcomes)} checks, {time.perf_counter() - start:.0f} s\n{''.join(wrong)}")
     return outcomes
@@ -74,9 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: stdout)")
     parser.add_argument("-j", "--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--records", type=Path, metavar="DIR", help="keep what is finished here, and resume")
+    parser.add_argument("--every", action="store_true", help="every pass, preset and head of every family")
     given = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    outcomes = [o for each in run_matrix(given.families or FAMILIES, given.jobs, given.records) for o in each]
+    run = run_matrix(given.families or FAMILIES, given.jobs, given.records, given.every)
+    outcomes = [outcome for each in run for outcome in each]
     page = render(outcomes)
     if given.output is None:
         sys.stdout.write(page)

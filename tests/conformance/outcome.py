@@ -10,15 +10,16 @@ from octavo.errors import OctavoError
 COLUMNS = (
     "capture",
     "layers",
-    "heads",
     "16 bits",
     "presets",
     "saved",
-    "float in onnxruntime",
-    "int8 in onnxruntime",
-    "float in openvino",
-    "int8 in openvino",
-    "heads in files",
+    "onnxruntime",
+    "openvino",
+    "heads",
+    "heads, 16 bits",
+    "heads, saved",
+    "heads, onnxruntime",
+    "heads, openvino",
 )
 """The columns of the page, in order; each stands for one or several checks of a family."""
 

@@ -8,16 +8,28 @@ from importlib.metadata import PackageNotFoundError, version
 
 from octavo.versions import versions
 from tests.conformance.outcome import COLUMNS, Outcome
-from tests.conformance.subjects import AT_16_BITS, LENGTHS, RECIPES
+from tests.conformance.subjects import (
+    ALL_OF_INT8,
+    AT_16_BITS,
+    CORE,
+    CORE_AT_16_BITS,
+    FEW,
+    FEW_OF_PRESETS,
+    IN_OPENVINO,
+    LENGTHS,
+    RECIPES,
+    THOROUGH,
+)
 
 _TITLES = {
     "capture": "equals Hugging Face",
     "16 bits": "16 bits = float",
     "saved": "saved = loaded",
-    "float in onnxruntime": "ONNX Runtime, float",
-    "int8 in onnxruntime": "ONNX Runtime, `int8`",
-    "float in openvino": "OpenVINO, float",
-    "int8 in openvino": "OpenVINO, `int8`",
+    "onnxruntime": "ONNX Runtime",
+    "openvino": "OpenVINO",
+    "heads, saved": "heads, saved = loaded",
+    "heads, onnxruntime": "heads, ONNX Runtime",
+    "heads, openvino": "heads, OpenVINO",
 }
 _MOST_WORDS = 60
 
@@ -25,23 +37,44 @@ _INTRODUCTION = """\
 # Conformance: what was tried on every encoder family, and what came of it
 
 Written by `make conformance`; do not edit. Each family is a tiny untrained model with weights of ordinary
-size, run on texts of {lengths} (presets up to 130); every token that is not padding
-is compared.
+size, run on texts of {lengths}; every token that is not
+padding is compared.
 
-| column | what passes |
-|---|---|
+The whole product of families, heads, recipes, runtimes and lengths would take a day. Of passes, presets and
+quantized heads everything is tried on one family of every kind ({thorough}); on all others,
+which are much like one of them, {core_wide} at 16 bits, the presets {core},
+and one quantized head. `make conformance ARGS=--every` tries everything on all, and takes twice as long.
+
+| column | what passes | on texts of |
+|---|---|---|
 """
+_EVERY, _SOME = "every length", "{few}"
+_OF_PRESETS = f"{_EVERY} (`int8`), {{few_of_presets}} (others)"
 _MEANINGS = {
-    "equals Hugging Face": "the captured graph computes what Hugging Face's model computes",
-    "layers": "as many layers are found as the configuration has, all with the same sites",
-    "heads": "graphs with heads do as well, for each head that transformers has for the family",
-    "16 bits = float": "{wide} at 16 bits give the float model",
-    "presets": "each of the {presets} presets that differ gives finite outputs; AdaRound learns a few steps, "
-    "and what is meant for training is taken as it is before training",
-    "saved = loaded": "each of these, saved and loaded, gives the same outputs bit for bit",
-    "ONNX Runtime, OpenVINO": "the exported file computes the float model or the simulation; in ONNX Runtime "
-    "`int8` rounds to the integers of the simulation at every site",
-    "heads in files": "files with each head do as well, in float and `int8`, in ONNX Runtime",
+    "equals Hugging Face": ("the captured graph computes what Hugging Face's model computes", _EVERY),
+    "layers": ("as many layers are found as the configuration has, all with the same sites", ""),
+    "16 bits = float": (
+        "{wide} at 16 bits give the float model",
+        f"{_EVERY} (none and all), {_SOME} (each alone)",
+    ),
+    "presets": (
+        "each of the {presets} presets that differ gives finite outputs; AdaRound learns a few steps, and "
+        "what is meant for training is taken as it is before training",
+        _OF_PRESETS,
+    ),
+    "saved = loaded": ("each of these, saved and loaded, gives the same outputs bit for bit", _OF_PRESETS),
+    "ONNX Runtime, OpenVINO": (
+        "the exported file of the float model, and of each of these presets, computes the float model or the "
+        "simulation: weights-only files to the last digits of float arithmetic; others round to the integers "
+        "of the simulation at every site (ONNX Runtime), or give outputs of the same direction (OpenVINO)",
+        f"{_EVERY} (float, `int8`), {{few_of_presets}} (others; in OpenVINO {{in_openvino}} only)",
+    ),
+    "heads": ("graphs with each head that transformers has for the family equal Hugging Face's", _EVERY),
+    "heads, ...": (
+        "with each head: {all} at 16 bits gives the float model; `int8`, saved and loaded, is the same bit "
+        "for bit; files in float and `int8` compute the same as above",
+        _SOME,
+    ),
 }
 _CLOSING = """
 A number counts what passes. What is refused ends in an error that says what cannot be done and where; these
@@ -57,13 +90,28 @@ def render(outcomes: Sequence[Outcome]) -> str:
 
 
 def _introduction() -> str:
-    passes = [f"`{name}`" if name != "no pass" else "plain quantizers" for name in AT_16_BITS]
-    meanings = [f"| {column} | {meaning} |\n" for column, meaning in _MEANINGS.items()]
+    passes = map(_named, AT_16_BITS)
+    meanings = [f"| {column} | {what} | {where} |\n" for column, (what, where) in _MEANINGS.items()]
     return (_INTRODUCTION + "".join(meanings) + _CLOSING).format(
         lengths=f"{_listed(map(str, LENGTHS))} tokens, padded and not",
         wide=_listed(passes),
+        all=ALL_OF_INT8,
+        few=_listed(map(_length, FEW)),
+        few_of_presets=_listed(map(_length, FEW_OF_PRESETS)),
+        in_openvino=_listed(map(_named, IN_OPENVINO)),
         presets=len(RECIPES),
+        thorough=_listed(THOROUGH),
+        core_wide=_listed(map(_named, CORE_AT_16_BITS)),
+        core=_listed(map(_named, CORE)),
     )
+
+
+def _named(item: str) -> str:
+    return item if " " in item else f"`{item}`"
+
+
+def _length(batch: str) -> str:
+    return batch.replace(" tokens", "").replace(", padded", " (padded)")
 
 
 def _listed(words: Iterable[str]) -> str:
@@ -144,7 +192,7 @@ def _refused(outcomes: Sequence[Outcome]) -> str:
 
 def _who(column: str, items: dict[str, list[str]]) -> str:
     tried = dict.fromkeys(family for names in items.values() for family in names)
-    what = _listed(f"`{item}`" for item in items)
+    what = _listed(map(_named, items))
     return f"{_TITLES.get(column, column)}, {what} ({', '.join(tried)})"
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import octavo
 from octavo.graph import Head
-from octavo.spec import AllMinMax, Override, Pass, PerGroup
+from octavo.spec import AllMinMax, Equalize, Override, Pass, PerGroup
 from octavo.spec.presets import PRESETS
 from tests.graph import families
 
@@ -19,6 +19,13 @@ Batch = dict[str, Tensor]
 
 LENGTHS = (3, 64, 65, 130, 300)
 LONGEST = 320
+FEW = ("3 tokens, padded", "65 tokens, padded", "300 tokens")
+"""What every pass, every head and every file runs on."""
+FEW_OF_PRESETS = ("3 tokens, padded", "65 tokens, padded", "130 tokens")
+"""What every preset runs on."""
+IN_OPENVINO = ("int8", "int8-small", "int8-weights", "w4a8", "w8a8", "w8a8-mp")
+"""Presets whose files run in OpenVINO as well."""
+ALL_OF_INT8 = "all of `int8`"
 NAME = "a tiny model"
 """The same for every family, so that equal refusals read alike."""
 
@@ -84,14 +91,49 @@ _ACTIVATIONS = octavo.TensorSpec(bits=16, estimator=AllMinMax())
 _WIDE = octavo.Recipe(name="16 bits", weights=_WEIGHTS, activations=_ACTIVATIONS)
 _GROUPS = Override(roles=("ffn_input", "ffn_output", "ffn_residual"), granularity=PerGroup(groups=2))
 _INT8 = octavo.recipe("int8")
+_AT: dict[str, Any] = {
+    "roles": tuple(
+        role for done in _INT8.passes if isinstance(done, Equalize | octavo.Spill) for role in done.roles
+    ),
+    "optional": True,
+}
+
+
+def _with(*passes: Pass, **changes: Any) -> octavo.Recipe:
+    return replace(_WIDE, passes=passes, **changes)
+
+
+def _int8_wide(*passes: Pass) -> octavo.Recipe:
+    """Return `int8` at 16 bits, with these passes in place of its own."""
+    return replace(_INT8, weights=replace(_INT8.weights, bits=16), activations=_ACTIVATIONS, passes=passes)
+
 
 AT_16_BITS: dict[str, octavo.Recipe] = {
-    "no pass": _WIDE,
-    "fold": replace(_INT8, weights=replace(_INT8.weights, bits=16), activations=_ACTIVATIONS),
-    "split-groups": replace(_WIDE, overrides=(_GROUPS,), passes=(octavo.SplitGroups(),)),
-    "adaround": replace(_WIDE, passes=(octavo.AdaRound(iterations=3),)),
+    "plain quantizers": _WIDE,
+    "fold": _int8_wide(octavo.Fold(**_AT)),
+    "smooth-quant": _int8_wide(octavo.SmoothQuant(**_AT)),
+    "migrate-gamma": _int8_wide(octavo.MigrateGamma(**_AT)),
+    "shift-and-scale": _int8_wide(octavo.ShiftAndScale(**_AT)),
+    "equalize": _int8_wide(Equalize(**_AT)),
+    "spill": _int8_wide(octavo.Spill(**_AT)),
+    "adaround": _with(octavo.AdaRound(iterations=3)),
+    "gptq": _with(octavo.Gptq()),
+    "bias-correction": _with(octavo.BiasCorrection()),
+    "clip-tokens": _with(octavo.ClipTokens()),
+    "tune-ranges": _with(octavo.TuneRanges(steps=2)),
+    "split-groups": _with(octavo.SplitGroups(), overrides=(_GROUPS,)),
+    ALL_OF_INT8: _int8_wide(*_INT8.passes),
 }
 """Recipes that lose nothing: what is left is what a pass does wrong."""
+
+NO_IDENTITY = {
+    octavo.AllocateBits: "it chooses bits and leaves plain quantizers",
+    octavo.IntegerFunctions: "its polynomials are not the functions that they stand for",
+    octavo.LearnedRanges: "it needs labels",
+    octavo.FixedRanges: "it needs labels",
+    octavo.RunningRanges: "it needs labels",
+}
+"""Passes that are not tried at 16 bits, and why."""
 
 
 def _quick(done: Pass) -> Pass:
@@ -112,3 +154,58 @@ RECIPES = _distinct()
 
 NEED_A_HEAD = {"w8a8-mp-output"}
 """Presets that name the pooler and the logits of a classifier."""
+
+
+# -- how much of a family is tried ---------------------------------------------------------------------------
+
+THOROUGH = (
+    "bert",
+    "mobilebert",
+    "albert",
+    "mpnet",
+    "deberta-v2",
+    "modernbert",
+    "squeezebert",
+    "roberta-prelayernorm",
+    "nomic-bert",
+    "convbert",
+    "t5",
+)
+"""One family of every kind: post-norm and pre-norm, shared layers, bottlenecks, relative positions, windows,
+gates, no biases, convolutions, norms written out. Others are much like one of them, and run a part."""
+
+CORE_AT_16_BITS = ("plain quantizers", "split-groups", ALL_OF_INT8)
+CORE = (
+    "w8a8",
+    "w32a8",
+    "w4a32",
+    "w8a8-mp",
+    "w8a8-peg6",
+    "q8bert",
+    "ibert",
+    "int8",
+    "int8-full",
+    "int8-weights",
+    "w4a8",
+    "fp8-full",
+)
+"""What the others run of passes and of presets."""
+
+
+def recipes_at_16_bits(family: str, every: bool = False) -> dict[str, octavo.Recipe]:
+    """Return what is tried of a family at 16 bits."""
+    names = AT_16_BITS if every or family in THOROUGH else CORE_AT_16_BITS
+    return {name: AT_16_BITS[name] for name in names}
+
+
+def presets(family: str, every: bool = False) -> dict[str, octavo.Recipe]:
+    """Return the presets that are tried of a family."""
+    return {name: RECIPES[name] for name in (RECIPES if every or family in THOROUGH else CORE)}
+
+
+def quantized_heads(family: str, every: bool = False) -> list[Head]:
+    """Return the heads that a family is quantized with."""
+    found = heads_of(family)
+    if every or family in THOROUGH:
+        return found
+    return [head for head in found if head == "token-classification"] or found[:1]

@@ -9,10 +9,13 @@ import pytest
 
 import octavo
 from octavo.errors import SpecError
+from octavo.methods.passes import PASSES
 from tests.conformance import checks, matrix
+from tests.conformance.captured import Captured
 from tests.conformance.outcome import COLUMNS, Outcome, Wrong, attempt
 from tests.conformance.page import render
-from tests.conformance.subjects import RECIPES
+from tests.conformance.simulated import equals_hugging_face
+from tests.conformance.subjects import ALL_OF_INT8, AT_16_BITS, CORE, NO_IDENTITY, RECIPES, THOROUGH, presets
 from tests.graph import families
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
@@ -24,7 +27,9 @@ HEADS = ["token-classification"]
 
 @pytest.fixture
 def slice_of_presets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "RECIPES", {name: RECIPES[name] for name in PRESETS})
+    wide = {name: AT_16_BITS[name] for name in ("plain quantizers", ALL_OF_INT8)}
+    monkeypatch.setattr(checks, "presets", lambda *_: PRESETS)
+    monkeypatch.setattr(checks, "recipes_at_16_bits", lambda *_: wide)
     monkeypatch.setattr(checks, "heads_of", lambda family: HEADS if family == FAMILIES[0] else [])
 
 
@@ -32,7 +37,8 @@ def slice_of_presets(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_wrong_with_a_family(family: str) -> None:
     outcomes = checks.check_family(family)
-    assert {outcome.column for outcome in outcomes} >= {*COLUMNS[:2], *COLUMNS[3:10]}
+    tried = {outcome.column for outcome in outcomes}
+    assert tried == set(COLUMNS if family == FAMILIES[0] else COLUMNS[:7])
     assert [outcome for outcome in outcomes if outcome.state == "wrong"] == []
 
 
@@ -69,12 +75,12 @@ def test_only_errors_of_octavo_are_refusals(check: object, state: str, told: str
 
 def test_a_graph_of_other_weights_is_wrong() -> None:
     """The checks themselves: they see a difference where there is one."""
-    subject, other = checks._Captured("bert"), checks._Captured("bert")
+    subject, other = Captured("bert"), Captured("bert")
     factor = next(iter(other.encoder().graph.parameters()))
     factor.data.mul_(1.01)
     subject.made["encoder"] = subject.pair()[0], other.encoder()
     with pytest.raises(Wrong, match=r"^3 tokens: last_hidden_state differs by .*, more than "):
-        checks._equals_hugging_face(subject, "encoder")
+        equals_hugging_face(subject, "encoder")
 
 
 # -- the page ------------------------------------------------------------------------------------------------
@@ -82,6 +88,12 @@ def test_a_graph_of_other_weights_is_wrong() -> None:
 
 def outcome(family: str, column: str, state: str, item: str = "one", told: str = "") -> Outcome:
     return Outcome(family=family, column=column, item=item, state=state, told=told)
+
+
+def test_every_pass_is_tried_at_16_bits_or_said_why_not() -> None:
+    tried = {type(done) for wide in AT_16_BITS.values() for done in wide.passes}
+    assert tried | set(NO_IDENTITY) == set(PASSES)
+    assert not tried & set(NO_IDENTITY)
 
 
 def test_the_page_counts_what_passes_and_says_the_rest() -> None:
@@ -95,7 +107,7 @@ def test_the_page_counts_what_passes_and_says_the_rest() -> None:
         ]
     )
     assert "2 families, 1 captured; 5 checks: 2 pass, 2 refused with a sentence, 1 wrong." in page
-    assert re.search(r"^\| bert \| ✓ \|  \|  \|  \| 1, 1 refused, \*\*1 wrong\*\* \|", page, re.MULTILINE)
+    assert re.search(r"^\| bert \| ✓ \|  \|  \| 1, 1 refused, \*\*1 wrong\*\* \|", page, re.MULTILINE)
     assert re.search(r"^\| bros \| refused \|", page, re.MULTILINE)
     assert "- bert, presets, int8: 3 tokens: not finite" in page
     assert "- presets, `ibert` (bert): no form" in page
@@ -111,7 +123,7 @@ def test_the_committed_page_has_every_family_and_nothing_is_wrong() -> None:
 def test_what_is_finished_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def check(family: str) -> list[Outcome]:
+    def check(family: str, every: bool) -> list[Outcome]:
         asked.append(family)
         return [outcome(family, "capture", "pass")]
 
@@ -123,7 +135,7 @@ def test_what_is_finished_is_not_done_again(tmp_path: Path, monkeypatch: pytest.
 
 def test_the_command_fails_if_anything_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = "pass"
-    monkeypatch.setattr(matrix, "check_family", lambda family: [outcome(family, "capture", state)])
+    monkeypatch.setattr(matrix, "check_family", lambda family, every: [outcome(family, "capture", state)])
     page = tmp_path / "page.md"
     assert matrix.main(["bert", "-o", str(page)]) == 0 and "1 pass" in page.read_text(encoding="utf-8")
     state = "wrong"
@@ -132,5 +144,8 @@ def test_the_command_fails_if_anything_is_wrong(tmp_path: Path, monkeypatch: pyt
 
 def test_every_family_and_every_preset_is_tried() -> None:
     assert set(matrix.FAMILIES) == {*families.EVERY, *families.FURTHER, *families.OTHERS}
+    assert set(THOROUGH) < set(matrix.FAMILIES)
+    assert presets(THOROUGH[0]).keys() == presets("ernie", every=True).keys() == RECIPES.keys()
+    assert set(CORE) == presets("ernie").keys() < RECIPES.keys()
     different = {octavo.recipe(name).overrides for name in RECIPES}
     assert {octavo.recipe(name).overrides for name in octavo.spec.presets.PRESETS} == different

@@ -14,7 +14,7 @@ from octavo.methods import quantize
 from octavo.progress import silent
 from octavo.spec import Override
 from octavo.spec.presets import recipe
-from tests.diagnosis.conftest import study_of
+from tests.diagnosis.conftest import study_of, without_search
 
 
 def kept(cosine: float) -> Quality:
@@ -30,7 +30,7 @@ def breakage(everything: float, **roles: float) -> Breakage:
 
 
 def test_the_planted_role_is_found_among_all_of_the_recipe(broken: Encoder, texts: list[str]) -> None:
-    found = find_breakage(study_of(broken, texts), "int8", recipe("int8"), silent)
+    found = find_breakage(study_of(broken, texts), "int8", without_search(), silent)
     assert found.worst is not None and found.worst.role == "ffn_hidden" and found.worst.sites == 2
     assert found.is_alone and [cost.role for cost in found.blamed] == ["ffn_hidden"]
     assert {"linear_weight", "query", "layer_output"} <= {cost.role for cost in found.roles}
@@ -40,7 +40,7 @@ def test_the_planted_role_is_found_among_all_of_the_recipe(broken: Encoder, text
 def test_a_role_left_in_float_equals_a_recipe_without_it(
     broken: Encoder, texts: list[str], role: str
 ) -> None:
-    study, int8 = study_of(broken, texts), recipe("int8")
+    study, int8 = study_of(broken, texts), without_search()
     found = find_breakage(study, "int8", int8, silent)
     cost = next(cost for cost in found.roles if cost.role == role)
     without = replace(int8, overrides=(*int8.overrides, Override(roles=(role,), off=True)))

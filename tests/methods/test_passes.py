@@ -204,7 +204,7 @@ def test_what_needs_labels_is_left_out_and_that_is_said(bert: Encoder) -> None:
         ("fold", "folds ranges found from data; give calibration texts"),
         ("equalize", "equalizes channels by errors found from data; give calibration texts"),
         ("adaround", "rounds weights with AdaRound; give calibration texts"),
-        ("bias-correction", "corrects biases by mean errors on data; give calibration texts"),
+        ("bias-correction", "finds activation ranges from data; give calibration texts"),
         ("gptq", "rounds weights with GPTQ; give calibration texts"),
         ("allocate-bits", "allocates bits by second derivatives; give calibration texts"),
         ("clip-tokens", "finds activation ranges from data; give calibration texts"),

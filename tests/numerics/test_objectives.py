@@ -6,6 +6,7 @@
 | all-min-max     | how much of everything seen lies outside the range                                  |
 | running-min-max | mean squared distance to the ranges of the batches, weighted as momentum says       |
 | percentile      | width of the range, at most the chosen share being outside at either end            |
+| token-quantile  | width of the range, at most the chosen share of tokens reaching beyond either end   |
 | mse             | mean squared quantization error, of the histogram exactly, of the data within 2 bins |
 | cross-entropy   | cross-entropy of the quantized rows' softmax                                        |
 """
@@ -116,6 +117,7 @@ OBJECTIVES: dict[str, Objective] = {
     "all-min-max": outside_of_all,
     "running-min-max": distance_to_batches,
     "percentile": width,
+    "token-quantile": width,
     "mse": squared_error,
     "cross-entropy": cross_entropy,
 }

@@ -14,10 +14,10 @@ from octavo.diagnosis.verdict import judge
 from octavo.errors import SiteError, SpecError
 from octavo.fidelity import Quality
 from octavo.graph import Site
-from octavo.spec import Equalization, Fold, PerChannel, Recipe
+from octavo.spec import Equalization, Fold, Recipe, Spill, Stage
 from octavo.spec.presets import recipe as preset
 
-WEIGHTS_ONLY = "w8a32"
+WEIGHTS_ONLY = "int8-weights"
 _POWERS = (0.5, 1.0)
 
 
@@ -25,13 +25,13 @@ _POWERS = (0.5, 1.0)
 class Repair:
     """A changed recipe and what it keeps.
 
-    what: the change as part of a sentence. file: the recipe file that `make`, a shell command, writes.
+    what: the change as part of a sentence. recipe: a preset, or the file that `make`, a shell command, writes
     """
 
     name: str
     what: str
-    file: str
-    make: str
+    recipe: str
+    make: str | None
     needs_texts: bool
     quality: Quality
 
@@ -57,7 +57,8 @@ def mixed_precision(roles: Sequence[RoleCost]) -> str:
 
 def foldable_roles(recipe: Recipe, roles: Sequence[RoleCost], sites: Iterable[Site]) -> tuple[str, ...]:
     """Return the roles of activations that the recipe does not fold already, and that have one range."""
-    folded = {role for entry in recipe.passes if isinstance(entry, Equalization) for role in entry.roles}
+    entries = [entry for entry in recipe.passes if isinstance(entry, Equalization | Spill)]
+    folded = {role for entry in entries for role in entry.roles}
     specs = [(site.role, recipe.spec(site.name, site.kind, site.role)) for site in sites]
     grouped = {role for role, spec in specs if spec is not None and not spec.granularity.has_one_scale}
     names = [cost.role for cost in roles if cost.kind == "activation"]
@@ -67,12 +68,12 @@ def foldable_roles(recipe: Recipe, roles: Sequence[RoleCost], sites: Iterable[Si
 def _folded(study: Study, name: str, recipe: Recipe, breakage: Breakage) -> Repair | None:
     """Fold by half, which weights and activations share; where that is not enough, all the way."""
     roles = foldable_roles(recipe, breakage.blamed, study.encoder.activation_sites)
-    if not roles:
+    if not roles or any(entry.stage < Stage.FLOAT for entry in recipe.passes):
         return None
     best: tuple[float, Quality] | None = None
     for power in _POWERS:
         changed = replace(
-            recipe, name=f"{name}-fold", passes=(*recipe.passes, Fold(roles=roles, power=power))
+            recipe, name=f"{name}-fold", passes=(Fold(roles=roles, power=power), *recipe.passes)
         )
         quality = _try(study, changed, f"{changed.name}-{power:g}")
         if quality is not None and (best is None or quality.value > best[1].value):
@@ -82,32 +83,32 @@ def _folded(study: Study, name: str, recipe: Recipe, breakage: Breakage) -> Repa
     if best is None:
         return None
     line = f"  - fold: {{roles: [{', '.join(roles)}], power: {best[0]:g}}}"
-    lines = [line] if recipe.passes else ["passes:", line]
-    echoes = "; ".join(f"echo {shlex.quote(text)}" for text in lines)
+    # The first pass, since those of later stages cannot come before it.
+    awk = (
+        f'1; /^passes:/ {{print "{line}"}}'
+        if recipe.passes
+        else f'1; END {{print "passes:"; print "{line}"}}'
+    )
     file = f"{name}-fold.yaml"
     return Repair(
         name=f"{name}-fold",
         what=f"{name} with {' and '.join(roles)} folded into the weights",
-        file=file,
-        make=f"({_renamed(name, 'fold')}; {echoes}) > {shlex.quote(file)}",
+        recipe=file,
+        make=f"{_renamed(name, 'fold')} | awk {shlex.quote(awk)} > {shlex.quote(file)}",
         needs_texts=True,
         quality=best[1],
     )
 
 
 def _weights_only(study: Study) -> Repair | None:
-    base = preset(WEIGHTS_ONLY)
-    assert base.weights is not None
-    name, weights = f"{WEIGHTS_ONLY}-per-channel", replace(base.weights, granularity=PerChannel())
-    quality = _try(study, replace(base, name=name, weights=weights), name)
+    quality = _try(study, preset(WEIGHTS_ONLY), WEIGHTS_ONLY)
     if quality is None:
         return None
-    finer = "sed 's/granularity: per-tensor/granularity: per-channel/'"
     return Repair(
-        name=name,
-        what=f"{WEIGHTS_ONLY} (weights only) with one range per channel",
-        file=f"{name}.yaml",
-        make=f"{_renamed(WEIGHTS_ONLY, 'per-channel')} | {finer} > {name}.yaml",
+        name=WEIGHTS_ONLY,
+        what=f"{WEIGHTS_ONLY} (activations in float)",
+        recipe=WEIGHTS_ONLY,
+        make=None,
         needs_texts=False,
         quality=quality,
     )

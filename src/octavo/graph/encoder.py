@@ -13,6 +13,7 @@ from torch import Tensor, fx, nn
 
 from octavo.errors import ModelError, OctavoWarning
 from octavo.graph import batches
+from octavo.graph.calling import CalledAsHuggingFace, known_to_pipelines
 from octavo.graph.capture.export import move
 from octavo.graph.embedding import embed
 from octavo.graph.sites.site import Site, find_sites
@@ -29,7 +30,7 @@ Batch = dict[str, Tensor]
 
 
 @dataclass(eq=False, kw_only=True)
-class Encoder:
+class Encoder(CalledAsHuggingFace):
     """A Hugging Face encoder as a graph.
 
     Arguments:
@@ -52,6 +53,9 @@ class Encoder:
     max_length: int
     sentence: SentenceModules = field(default_factory=SentenceModules)
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    def __post_init__(self) -> None:
+        known_to_pipelines(type(self).__name__)
 
     @cached_property
     def _sites(self) -> tuple[tuple[Site, ...], tuple[Site, ...]]:
@@ -92,7 +96,7 @@ class Encoder:
                 found.setdefault(id(named[path]), (path, named[path]))
         return dict(found.values())
 
-    def __call__(self, batch: Mapping[str, Tensor]) -> Batch:
+    def outputs(self, batch: Mapping[str, Tensor]) -> Batch:
         """Run a batch of token ids (batch, length) without gradients; the results by name."""
         with torch.no_grad():
             results = self.graph(*self.arguments(batch))

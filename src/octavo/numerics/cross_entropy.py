@@ -70,7 +70,8 @@ def _best(rows: Tensor, pairs: Tensor, low: int, high: int) -> tuple[Tensor, Ten
 def _cross_entropy(rows: Tensor, pairs: Tensor, low: int, high: int) -> Tensor:
     """Return the mean cross-entropy, (pairs,), of the rows on each of the grids (pairs, 2)."""
     scale, zero_point = pairs[:, 0, None, None], pairs[:, 1, None, None]
-    quantized = fake_quantize(rows, scale, zero_point, low, high)
+    # A grid alone has one element and would not add an axis.
+    quantized = fake_quantize(rows.unsqueeze(0), scale, zero_point, low, high)
     return -(rows.softmax(dim=1) * quantized.log_softmax(dim=2)).sum(dim=2).mean(dim=1)
 
 

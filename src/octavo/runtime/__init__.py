@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from octavo.runtime.backends import BACKENDS as BACKENDS
     from octavo.runtime.backends import Backend as Backend
     from octavo.runtime.benchmark import bench as bench
+    from octavo.runtime.classifier import Classifier as Classifier
     from octavo.runtime.embedder import Embedder as Embedder
     from octavo.runtime.encoding_files import encodings as encodings
     from octavo.runtime.exporting import check_exportable as check_exportable
@@ -22,12 +23,17 @@ if TYPE_CHECKING:
     from octavo.runtime.file_model import open_model as open_model
     from octavo.runtime.integers import check_integers as check_integers
     from octavo.runtime.narrowing import narrowed_weights as narrowed_weights
+    from octavo.runtime.reader import Reader as Reader
+    from octavo.runtime.tagger import Tagger as Tagger
 
 _LAZY = {
     "BACKENDS": "backends",
     "Backend": "backends",
+    "Classifier": "classifier",
     "Embedder": "embedder",
     "FileModel": "file_model",
+    "Reader": "reader",
+    "Tagger": "tagger",
     "bench": "benchmark",
     "check_exportable": "exporting",
     "check_integers": "integers",

@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.errors import DataError, ModelError, did_you_mean
-from octavo.runtime.artifacts import open_onnx
-from octavo.runtime.backends import DEFAULT
+from octavo.errors import ModelError, did_you_mean
+from octavo.runtime.text_file import open_text_file
 from octavo.sentence import POOLINGS, Normalize, Pooling, SentenceModules, in_folder, read_modules
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-_LENGTH_UNKNOWN = 512
 
 
 class Embedder:
     """A sentence encoder that runs in integers; it needs no torch.
 
     Pooling, dense layers, normalization and length are those that the file's own metadata and
-    sentence-transformers' files in the tokenizer's folder state.
+    sentence-transformers' files in the tokenizer's folder state. The tokenizer is looked for beside the file.
 
     >>> embedder = Embedder("minilm-int8.onnx", tokenizer="minilm-int8")
     >>> embedder.encode(["a text", "another"]).shape
@@ -36,9 +29,9 @@ class Embedder:
     def __init__(
         self,
         file: str | Path,
-        tokenizer: str | Path,
+        tokenizer: str | Path | None = None,
         *,
-        backend: str = DEFAULT,
+        backend: str | None = None,
         pooling: Pooling | None = None,
         max_length: int | None = None,
         threads: int | None = None,
@@ -49,18 +42,9 @@ class Embedder:
             pooling, max_length: other than those that the file states.
             threads: how many cores to use; the runtime's choice if left out.
         """
-        from transformers import AutoTokenizer
-
-        self.run = open_onnx(file, backend, threads)
-        try:
-            self.tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(tokenizer))
-        except (OSError, ValueError) as error:
-            raise ModelError(
-                f"{tokenizer} has no tokenizer that can be loaded; give the saved model's folder"
-            ) from error
-        metadata = file_metadata(Path(file), self.run)
-        self.modules = file_modules(Path(file), Path(tokenizer), metadata, pooling)
-        self.max_length = max_length or file_length(metadata, self.modules, self.tokenizer)
+        self.file = open_text_file(file, tokenizer, backend=backend, max_length=max_length, threads=threads)
+        self.run, self.tokenizer, self.max_length = self.file.run, self.file.tokenizer, self.file.max_length
+        self.modules = file_modules(self.file.path, self.file.folder, self.file.metadata, pooling)
 
     @property
     def pooling(self) -> Pooling:
@@ -72,30 +56,11 @@ class Embedder:
         if isinstance(texts, str):
             single: NDArray[np.float32] = self.encode([texts], batch_size)[0]
             return single
-        if not texts:
-            raise DataError("no texts were given; give a list with at least one text")
-        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         vectors: dict[int, NDArray[np.float32]] = {}
-        for start in range(0, len(order), batch_size):
-            chosen = order[start : start + batch_size]
-            vectors |= dict(zip(chosen, self._embed([texts[index] for index in chosen]), strict=True))
+        for chosen, batch in self.file.batches(texts, batch_size):
+            hidden = next(iter(self.run(batch).values()))
+            vectors |= dict(zip(chosen, self.modules.embed(hidden, batch["attention_mask"]), strict=True))
         return np.stack([vectors[index] for index in range(len(texts))])
-
-    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
-        batch: Any = self.tokenizer(
-            texts, padding=True, truncation=True, max_length=self.max_length, return_tensors="np"
-        )
-        return self.modules.embed(next(iter(self.run(batch).values())), batch["attention_mask"])
-
-
-def file_metadata(file: Path, run: object) -> Mapping[str, str]:
-    """What a file says of itself; OpenVINO does not hand it out, so an ONNX file is asked."""
-    told: Mapping[str, str] = getattr(run, "metadata", {})
-    if told or file.suffix != ".onnx" or find_spec("onnx") is None:
-        return told
-    import onnx
-
-    return {entry.key: entry.value for entry in onnx.load(str(file), load_external_data=False).metadata_props}
 
 
 def file_modules(
@@ -124,13 +89,6 @@ def file_modules(
 def _plain_steps(names: str) -> tuple[Normalize, ...]:
     """The steps that need no weights, to be had without a folder."""
     return tuple(Normalize() for name in names.split(",") if name == "Normalize")
-
-
-def file_length(metadata: Mapping[str, str], modules: SentenceModules, tokenizer: Any) -> int:
-    stated = metadata.get("max_length", "")
-    known = int(getattr(tokenizer, "model_max_length", 0) or 0)
-    fallback = known if 1 < known < 10**6 else _LENGTH_UNKNOWN
-    return int(stated) if stated.isdecimal() and int(stated) > 0 else modules.max_length or fallback
 
 
 def pool(hidden: NDArray[Any], mask: NDArray[Any], pooling: Pooling) -> NDArray[np.float32]:

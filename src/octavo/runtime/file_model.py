@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, OctavoWarning
 from octavo.graph import batches
-from octavo.graph.capture.source import locate
+from octavo.graph.calling import CalledAsHuggingFace, known_to_pipelines
 from octavo.graph.embedding import embed
 from octavo.graph.encoder import Batch, Text
-from octavo.runtime.backends import DEFAULT, find_backend
 from octavo.runtime.backends.runner import Runner
-from octavo.runtime.embedder import file_length, file_metadata, file_modules
+from octavo.runtime.embedder import file_modules
+from octavo.runtime.text_file import TextFile, open_text_file
+from octavo.runtime.text_file import find_tokenizer_folder as find_tokenizer_folder
 from octavo.sentence import SentenceModules
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
-_HEADS = {"last_hidden_state": "encoder", "start_logits": "question-answering"}
 _INPUTS = ("input_ids", "attention_mask")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class FileModel:
+class FileModel(CalledAsHuggingFace):
     """An exported file with its tokenizer; it has all that evaluation asks of a model.
 
     Arguments:
@@ -39,6 +38,7 @@ class FileModel:
         config: the Hugging Face configuration beside the tokenizer, or one that knows the labels alone.
         max_length: tokens at which texts are cut.
         sentence: how a bare encoder makes one embedding of a text's tokens.
+        folder: where the tokenizer came from.
     """
 
     name: str
@@ -50,13 +50,28 @@ class FileModel:
     max_length: int
     sentence: SentenceModules
     run: Runner
+    folder: Path
+
+    def __post_init__(self) -> None:
+        known_to_pipelines(type(self).__name__)
 
     @property
     def device(self) -> torch.device:
         """Where tensors lie: files take and give arrays of the CPU."""
         return torch.device("cpu")
 
-    def __call__(self, batch: Mapping[str, Tensor]) -> Batch:
+    def to(self, device: str | torch.device) -> Self:
+        """Return the model itself, which stays on the CPU; another device is a warning."""
+        if torch.device(device).type != "cpu":
+            warnings.warn(
+                f"{self.name} is a file that runs on the CPU and is not moved to {device}; "
+                'give device="cpu" to silence this',
+                OctavoWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def outputs(self, batch: Mapping[str, Tensor]) -> Batch:
         """Run a batch of token ids (batch, length); the results by name."""
         results = self.run({name: tensor.cpu().numpy() for name, tensor in batch.items()})
         return {name: torch.from_numpy(array) for name, array in results.items()}
@@ -81,81 +96,53 @@ def open_model(
     file: str | Path,
     tokenizer: str | Path | None = None,
     *,
-    backend: str = DEFAULT,
+    backend: str | None = None,
     threads: int | None = None,
     run: Runner | None = None,
 ) -> FileModel:
-    """Open an exported file as a model that reads texts.
+    """Open an exported file as `octavo.open` does; `run` is the file as it was opened already."""
+    opened = open_text_file(file, tokenizer, backend=backend, threads=threads, run=run)
+    bare = opened.head == "encoder"
+    return FileModel(
+        name=opened.path.name,
+        head=opened.head,
+        config=_config(opened),
+        tokenizer=opened.tokenizer,
+        inputs=tuple(getattr(opened.run, "inputs", _INPUTS)),
+        output_names=tuple(getattr(opened.run, "outputs", ())),
+        max_length=opened.max_length,
+        sentence=file_modules(opened.path, opened.folder, opened.metadata, None)
+        if bare
+        else SentenceModules(),
+        run=opened.run,
+        folder=opened.folder,
+    )
+
+
+def _config(opened: TextFile) -> Any:
+    from transformers import AutoConfig, PretrainedConfig
+
+    if (opened.folder / "config.json").is_file():
+        return AutoConfig.from_pretrained(str(opened.folder))
+    return PretrainedConfig(id2label=dict(enumerate(opened.labels))) if opened.labels else PretrainedConfig()
+
+
+def open(
+    file: str | Path,
+    tokenizer: str | Path | None = None,
+    *,
+    backend: str | None = None,
+    threads: int | None = None,
+) -> FileModel:
+    """Open an exported file as a model that reads texts, called as `octavo.load`'s models are.
+
+    It is called as those of transformers are, too, and runs in their pipelines. A folder laid out as on the
+    hub (`octavo export --layout hub`) is opened by its quantized file.
 
     Arguments:
         tokenizer: the folder (or the model, as `octavo.load` takes it) that has the tokenizer; it is looked
             for beside the file if left out.
-        run: the file as it was opened already.
+        backend: what runs the file; the first that reads such files if left out.
+        threads: how many cores to use; the backend's choice if left out.
     """
-    path = Path(file)
-    folder = tokenizer_folder(path, tokenizer)
-    opened = run if run is not None else find_backend(backend).open(path, threads)
-    metadata = file_metadata(path, opened)
-    outputs = tuple(getattr(opened, "outputs", ()))
-    head = metadata.get("head") or next((_HEADS[name] for name in outputs if name in _HEADS), "")
-    if not head:
-        raise ModelError(
-            f"{path} does not say which head it has, and its outputs ({', '.join(outputs)}) do not tell; "
-            "give a file that Octavo exported"
-        )
-    loaded = _tokenizer(folder)
-    modules = file_modules(path, folder, metadata, None) if head == "encoder" else SentenceModules()
-    return FileModel(
-        name=path.name,
-        head=head,
-        config=_config(folder, metadata),
-        tokenizer=loaded,
-        inputs=tuple(getattr(opened, "inputs", _INPUTS)),
-        output_names=outputs,
-        max_length=file_length(metadata, modules, loaded),
-        sentence=modules,
-        run=opened,
-    )
-
-
-def tokenizer_folder(file: Path, given: str | Path | None = None) -> Path:
-    """Return the folder of a file's tokenizer: the one given, or one of those where it usually lies."""
-    if given is not None:
-        return Path(locate(str(given)))
-    found = find_tokenizer_folder(file)
-    if found is None:
-        raise ModelError(
-            f"{file} has no tokenizer beside it, nor in {file.with_suffix('').name}/; copy the tokenizer's "
-            "files there, or name the model it was exported from (--tokenizer DIR on the command line)"
-        )
-    return found
-
-
-def find_tokenizer_folder(file: Path) -> Path | None:
-    """Return the file's own folder, one of the file's name beside it, or (as on the hub) the one above."""
-    places = [file.parent, file.with_suffix("")]
-    places += [file.parent.parent] if file.absolute().parent.name in ("onnx", "openvino") else []
-    return next(
-        (place for place in places if any((place / name).is_file() for name in _TOKENIZER_FILES)), None
-    )
-
-
-def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    from transformers import AutoTokenizer
-
-    try:
-        loaded: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(str(folder))
-    except (OSError, ValueError) as error:
-        raise ModelError(
-            f"{folder} has no tokenizer that can be loaded; give the saved model's folder"
-        ) from error
-    return loaded
-
-
-def _config(folder: Path, metadata: Mapping[str, str]) -> Any:
-    from transformers import AutoConfig, PretrainedConfig
-
-    if (folder / "config.json").is_file():
-        return AutoConfig.from_pretrained(str(folder))
-    labels = json.loads(metadata.get("labels", "[]"))
-    return PretrainedConfig(id2label=dict(enumerate(labels))) if labels else PretrainedConfig()
+    return open_model(file, tokenizer, backend=backend, threads=threads)

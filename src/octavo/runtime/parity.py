@@ -39,7 +39,7 @@ class SiteParity:
 
     Arguments:
         equal: share of integers that are the same.
-        most_steps: the largest difference of two integers.
+        most_steps: the largest difference of two integers, in steps of 8 bits on wider grids, rounded up.
         difference: the largest difference of two outputs.
     """
 
@@ -113,5 +113,6 @@ class _Forced(fx.Interpreter):
         difference = (module.integers(args[0]) - theirs).abs()
         self.count += difference.numel()
         self.same += int((difference == 0).sum())
-        self.most = max(self.most, int(difference.max()))
+        finer = 2 ** max(0, module.spec.bits - 8)
+        self.most = max(self.most, -(-int(difference.max()) // finer))
         return dequantize(theirs, *module.per_channel(args[0].dim()))

@@ -61,7 +61,7 @@ def test_where_nothing_is_good_it_says_so_with_the_best_number_and_what_to_do() 
     cost = RoleCost(role="ffn_hidden", kind="activation", sites=12, left_out=kept, gain=0.117)
     breakage = Breakage(recipe="int8", everything=quality(0.88), roles=(cost,))
     repair = Repair(
-        name="int8-fold", what="int8 folded", file="f.yaml", make="make f", needs_texts=True, quality=kept
+        name="int8-fold", what="int8 folded", recipe="f.yaml", make="make f", needs_texts=True, quality=kept
     )
     tried = trials(0.21, 0.58, 0.77, 0.88)
     found = advice(tried, True, "m", "t.txt", texts=16, breakage=breakage, repairs=[repair])[0]
@@ -97,7 +97,7 @@ def test_the_headline_is_the_role_that_breaks_the_best_recipe(broken: Encoder, t
     assert "- fold: {roles: [ffn_hidden], power: 0.5}" in last.commands[0]
     document = found.to_dict()
     assert document["breakage"]["roles"][0]["role"] == "ffn_hidden"
-    assert [repair["name"] for repair in document["repairs"]] == ["int8-fold", "w8a32-per-channel"]
+    assert [repair["name"] for repair in document["repairs"]] == ["int8-fold", "int8-weights"]
 
 
 @pytest.mark.usefixtures("int8_without_search")

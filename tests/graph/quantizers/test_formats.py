@@ -121,7 +121,7 @@ def test_groups_can_be_split(bert: Encoder) -> None:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (AdaRound(iterations=5), r"weight has the format e4m3, and adaround works on integers"),
+        (AdaRound(iterations=5), r"weight has the format e4m3, and AdaRound works on integers"),
         (IntegerFunctions(), r"has the format e4m3, and integer-functions works on integers"),
     ],
     ids=["adaround", "integer-functions"],

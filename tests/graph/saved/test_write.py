@@ -157,6 +157,39 @@ def test_other_families_come_back_too(family: str, tmp_path: Path) -> None:
     assert torch.equal(loaded(BATCH)["logits"], model(BATCH)["logits"])
 
 
+REPLACING = {
+    "modernbert": Recipe(
+        name="a shift, then a spill",
+        placement="linear-inputs",
+        weights=W8,
+        activations=A8,
+        overrides=(Override(roles=("norm_weight",), off=True),),
+        passes=(
+            octavo.ShiftAndScale(roles=("ffn_input",)),
+            octavo.Spill(roles=("ffn_hidden",), share=0.2),
+        ),
+    ),
+    "nomic-bert": Recipe(
+        name="a correction, then a split",
+        weights=W8,
+        activations=A8,
+        overrides=(Override(sites=FFN, granularity=PerGroup(groups=2)),),
+        passes=(octavo.BiasCorrection(), octavo.SplitGroups()),
+    ),
+}
+
+
+@pytest.mark.parametrize("family", REPLACING)
+def test_what_a_pass_added_and_a_later_one_replaced_comes_back(family: str, tmp_path: Path) -> None:
+    """These families have no biases: the first pass adds some, the second puts others in their place."""
+    model = quantize(families.captured(family, "encoder")[1], REPLACING[family], [BATCH])
+    folder = model.save(tmp_path / "model")
+    assert json.loads((folder / "octavo.json").read_text(encoding="utf-8"))["replaced"]
+    loaded = load(folder)
+    assert torch.equal(loaded(BATCH)["last_hidden_state"], model(BATCH)["last_hidden_state"])
+    assert isinstance(loaded, QuantizedEncoder) and loaded.added == model.added
+
+
 def test_saving_a_loaded_model_writes_the_same_weights(saved: Path, tmp_path: Path) -> None:
     loaded = load(saved)
     assert isinstance(loaded, QuantizedEncoder)
@@ -317,8 +350,12 @@ def test_a_manifest_that_was_changed_is_refused(
             lambda t: t.update({"classifier.weight": torch.ones(7, dtype=torch.uint8)}),
             "logits.weight has 7 bytes, not 64",
         ),
+        (
+            lambda t: t.update({"folded.pooler.bias": torch.ones(7), "x": torch.ones(1)}),
+            r"holds folded\.pooler\.bias and 1 more, which the model made by octavo\.json does not read",
+        ),
     ],
-    ids=["scale", "bias", "zero-point", "scales", "zero scale", "bias size", "weight size"],
+    ids=["scale", "bias", "zero-point", "scales", "zero scale", "bias size", "weight size", "left over"],
 )
 def test_tensors_that_do_not_fit_are_refused(
     broken: Path, change: Callable[[dict[str, torch.Tensor]], object], message: str

@@ -10,8 +10,10 @@ import torch
 from octavo.graph import attach
 from octavo.graph.rewrites.channels import Channels, channels_of
 from octavo.graph.rewrites.fold import Change
-from octavo.methods.equalization.errors import Costs, on_grid
+from octavo.methods.equalization.errors import Costs, _Layer, on_grid
 from octavo.methods.equalization.observing import observe
+from octavo.numerics.mse import mse_range
+from octavo.spec import Mse, PerChannel, TensorSpec
 from octavo.spec.presets import recipe
 from tests.graph import families
 
@@ -79,3 +81,21 @@ def test_ranges_come_from_the_other_half_of_the_texts() -> None:
     low, high = first.extremes[site]
     assert bool((second.samples[site] <= high + 1e-6).all() and (second.samples[site] >= low - 1e-6).all())
     assert not bool((first.samples[site] <= high).all() and (first.samples[site] >= low).all())
+
+
+def test_weights_whose_estimator_clips_are_rounded_as_it_would() -> None:
+    """Factors make one column large; a range by the MSE cuts it off, and the error has to show that."""
+    weights = TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse())
+    model = attach(BERT, replace(recipe("int8"), weights=weights, passes=()))
+    channels = channels_of(model, "layers.0.ffn_input")
+    layer = _Layer(model, channels.readers[0])
+    factor = torch.ones(channels.width)
+    factor[3] = 6.0
+    weight = layer.weight * factor
+    low, high = mse_range(weight, torch.arange(len(weight)), bits=4, symmetric=True)
+    found = layer.rounded(torch.eye(channels.width), factor).T
+    assert layer.quantizer is not None
+    best = on_grid(weight, layer.quantizer, low[:, None], high[:, None])
+    assert float((found - weight).square().sum()) == pytest.approx(
+        float((best - weight).square().sum()), rel=0.1
+    )

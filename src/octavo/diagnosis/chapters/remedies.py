@@ -251,7 +251,8 @@ def _none_keeps(
     commands = []
     for repair in good or repairs:
         calibration = source if repair.needs_texts else None
-        commands += [repair.make, _command(model, repair.file, calibration, repair.name)]
+        commands += [repair.make] if repair.make else []
+        commands.append(_command(model, repair.recipe, calibration, repair.name))
     return Finding(
         level="advice",
         title=f"{_NONE_KEEPS}; {good[0].what} does" if good else _NONE_KEEPS,

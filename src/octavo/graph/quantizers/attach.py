@@ -32,6 +32,7 @@ class QuantizedEncoder(Encoder):
         quantizers: the quantizer of every covered site, by name, weights included.
         provenance: where the ranges come from (calibration texts, seed), for `octavo.json`.
         passes: what was done to it, in order, so that loading can do it again.
+        added: the tensors that passes added to the graph, with those that a later pass replaced.
         group_index: (width,) the group of every channel, for the sites that a split cut into pieces.
         float_model: the float model that weights were rounded from, while passes that need it are to come.
     """
@@ -41,6 +42,7 @@ class QuantizedEncoder(Encoder):
     provenance: dict[str, Any] = field(default_factory=dict)
     sites: tuple[tuple[Site, ...], tuple[Site, ...]]
     passes: tuple[Pass, ...] = ()
+    added: frozenset[str] = frozenset()
     group_index: dict[str, Tensor] = field(default_factory=dict)
     float_model: Encoder | None = None
 
@@ -59,14 +61,14 @@ class QuantizedEncoder(Encoder):
         """Whether a text's result depends on its neighbours: dynamic ranges of a whole batch, padding too."""
         return any(q.spec.dynamic and not q.spec.granularity.is_per_token for q in self.quantizers.values())
 
-    def __call__(self, batch: Mapping[str, Tensor]) -> Batch:
+    def outputs(self, batch: Mapping[str, Tensor]) -> Batch:
         """Run a batch; text by text and without padding where results depend on the batch."""
         if not self.depends_on_batch:
-            return super().__call__(batch)
+            return super().outputs(batch)
         ids = batch["input_ids"]
         mask = batch.get("attention_mask", torch.ones_like(ids)).bool()
         rows = [
-            super(QuantizedEncoder, self).__call__({n: x[i : i + 1, mask[i]] for n, x in batch.items()})
+            super(QuantizedEncoder, self).outputs({n: x[i : i + 1, mask[i]] for n, x in batch.items()})
             for i in range(len(ids))
         ]
         return {name: self._together([row[name] for row in rows], mask) for name in self.output_names}
@@ -142,6 +144,8 @@ class QuantizedEncoder(Encoder):
     def with_parts(self, **changes: Any) -> QuantizedEncoder:
         """Return a model with some parts changed."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        if "graph" in changes:
+            parts["added"] = self.added | (tensors_read(changes["graph"]) - tensors_read(self.graph))
         return QuantizedEncoder(**parts | changes)
 
     def save(self, folder: str | Path, force: bool = False) -> Path:
@@ -149,6 +153,11 @@ class QuantizedEncoder(Encoder):
         from octavo.graph.saved.write import save
 
         return save(self, Path(folder), force=force)
+
+
+def tensors_read(graph: fx.GraphModule) -> frozenset[str]:
+    """Return the parameters and constants that a graph reads, by their paths."""
+    return frozenset(str(node.target) for node in graph.graph.nodes if node.op == "get_attr")
 
 
 def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:

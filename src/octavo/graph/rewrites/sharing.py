@@ -30,8 +30,8 @@ Key = tuple[int, Part]
 _SHARED = "its weights are shared with layers that read other tensors"
 
 
-def groups_of(model: QuantizedEncoder, sites: Iterable[str]) -> tuple[list[list[Channels]], dict[str, str]]:
-    """Return the channels of these sites in groups that share weights, and why the rest has none."""
+def channels_at(model: QuantizedEncoder, sites: Iterable[str]) -> tuple[list[Channels], dict[str, str]]:
+    """Return the channels of these sites, each once, and why the rest has none."""
     found: dict[frozenset[str], Channels] = {}
     refused: dict[str, str] = {}
     for site in sites:
@@ -41,7 +41,12 @@ def groups_of(model: QuantizedEncoder, sites: Iterable[str]) -> tuple[list[list[
             refused[site] = str(reason)
         else:
             found.setdefault(frozenset(channels.sites), channels)
-    kept = list(found.values())
+    return list(found.values()), refused
+
+
+def groups_of(model: QuantizedEncoder, sites: Iterable[str]) -> tuple[list[list[Channels]], dict[str, str]]:
+    """Return the channels of these sites in groups that share weights, and why the rest has none."""
+    kept, refused = channels_at(model, sites)
     parameters = _Parameters(model)
     while True:
         groups = connected((channels, _takes(channels, parameters)) for channels in kept)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from octavo.errors import ModelError, SavedModelError, SiteError, SpecError
 from octavo.graph.capture.source import load_tokenizer, make_encoder, network_from_config, quiet_transformers
 from octavo.graph.encoder import Encoder, Head
-from octavo.graph.quantizers.attach import QuantizedEncoder, attach
+from octavo.graph.quantizers.attach import QuantizedEncoder, attach, tensors_read
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.saved.write import FORMAT, MANIFEST, WEIGHTS
@@ -46,8 +46,9 @@ def load(folder: Path, replay: Replay, name: str | None = None) -> QuantizedEnco
         recipe = recipe_from_dict(manifest["recipe"])
         model = attach(encoder, recipe)
         _restore_all_groups(model, tensors)
+        known = dict.fromkeys(manifest.get("replaced", ()), torch.empty(0)) | tensors
         for done in _passes(manifest, recipe):
-            model = replay(model, done, tensors)
+            model = replay(model, done, known)
         _check_sites(model, manifest)
         _restore(model, manifest, tensors)
     except SavedModelError:
@@ -162,11 +163,22 @@ def _restore(model: QuantizedEncoder, manifest: Mapping[str, Any], tensors: Mapp
     for name, quantizer in model.quantizers.items():
         quantizer.fix(None if quantizer.spec.dynamic else _saved_grid(quantizer, entries[name], tensors))
     packed = _restore_weights(model, tensors)
-    used = {str(node.target) for node in model.graph.graph.nodes if node.op == "get_attr"}
+    used = tensors_read(model.graph)
+    floats = [(path, value) for path, value in model.graph.named_parameters() if path in used - packed]
     with torch.no_grad():
-        for path, parameter in model.graph.named_parameters():
-            if path in used and path not in packed:
-                parameter.copy_(_expect(tensors, path))
+        for path, parameter in floats:
+            parameter.copy_(_expect(tensors, path))
+    _check_left_over(tensors, {*packed, *dict(floats)})
+
+
+def _check_left_over(tensors: Mapping[str, Tensor], filled: Collection[str]) -> None:
+    """Refuse a folder with weights that the model does not read: what was done to it was not done again."""
+    rest = sorted(name for name in tensors if ":" not in name and name not in filled)
+    if rest:
+        raise SavedModelError(
+            f"{WEIGHTS} holds {rest[0]}{f' and {len(rest) - 1} more' if rest[1:] else ''}, which the model "
+            f"made by {MANIFEST} does not read, so it would not be the model that was saved; save it again"
+        )
 
 
 def _restore_all_groups(model: QuantizedEncoder, tensors: Mapping[str, Tensor]) -> None:

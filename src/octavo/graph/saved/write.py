@@ -19,7 +19,7 @@ from torch import Tensor
 from octavo.errors import SpecError
 from octavo.files import write_folder
 from octavo.graph.capture.source import quiet_transformers
-from octavo.graph.quantizers.attach import QuantizedEncoder
+from octavo.graph.quantizers.attach import QuantizedEncoder, tensors_read
 from octavo.graph.quantizers.quantizer import Quantizer, State
 from octavo.numerics import pack
 from octavo.numerics.affine import fits_half
@@ -63,7 +63,7 @@ def _tensors(model: QuantizedEncoder) -> dict[str, Tensor]:
     packed = {
         target for site in model.weight_sites if site.name in model.quantizers for target in site.targets
     }
-    used = {str(node.target) for node in model.graph.graph.nodes if node.op == "get_attr"}
+    used = tensors_read(model.graph)
     for path, parameter in model.graph.named_parameters():
         if path in used and path not in packed:
             found[path] = parameter.detach().cpu().contiguous().clone()
@@ -108,6 +108,8 @@ def _manifest(model: QuantizedEncoder) -> dict[str, Any]:
         "pooling": model.pooling,
         "recipe": recipe_to_dict(model.recipe),
         "passes": [variant_to_data(done) for done in model.passes],
+        # which a later pass replaced: loading tells by the names of tensors what an earlier one did
+        "replaced": sorted(model.added - tensors_read(model.graph)),
         "activation_sites": [entry(site) for site in model.activation_sites],
         "weight_sites": [entry(site) for site in model.weight_sites],
         "provenance": {

@@ -48,12 +48,13 @@ def run(model: QuantizedEncoder, done: ClipTokens, context: Context) -> Quantize
     """Choose the ranges of a calibrated model's activations by the error of its outputs."""
     sites = {name: q for name, q in model.quantizers.items() if _is_clipped(q)}
     if not sites:
-        warnings.warn(
-            f"recipe {model.recipe.name!r}: clip-tokens does nothing, as no activation has a static range of "
-            f"at most {_MOST_BITS} bits; drop the pass",
-            OctavoWarning,
-            stacklevel=2,
-        )
+        if done.above == 0:  # otherwise it was asked for only where it is needed
+            warnings.warn(
+                f"recipe {model.recipe.name!r}: clip-tokens does nothing, as no activation has a static "
+                f"range of at most {_MOST_BITS} bits; drop the pass",
+                OctavoWarning,
+                stacklevel=2,
+            )
         return model.rewritten(done)
     error = OutputError(context.encoder, spread_texts(context.batches, done.texts))
     if done.above > 0 and error.of(model) <= done.above:

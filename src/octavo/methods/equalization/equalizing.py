@@ -11,7 +11,7 @@ from octavo.errors import OctavoWarning, SpecError
 from octavo.graph import QuantizedEncoder, Quantizer
 from octavo.graph.rewrites.channels import Channels
 from octavo.graph.rewrites.fold import fold, is_folded, refold
-from octavo.graph.rewrites.sharing import groups_of
+from octavo.graph.rewrites.sharing import channels_at, groups_of
 from octavo.methods.context import Context
 from octavo.methods.equalization.candidates import Candidate, Ranges, ranges_of
 from octavo.methods.equalization.errors import Costs, cost
@@ -41,12 +41,12 @@ def run(model: QuantizedEncoder, done: Equalization, context: Context) -> Quanti
 
 
 def replay(model: QuantizedEncoder, done: Equalization, saved: Mapping[str, Tensor]) -> QuantizedEncoder:
-    """Rewrite a model as it was; its norms and weights are still to be loaded."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OctavoWarning)
-        groups = _groups(model, done)
-    changed = [channels for group in groups for channels in group if is_folded(channels, saved)]
-    return refold(model, done, changed, saved)
+    """Rewrite a model as it was; its norms and weights are still to be loaded.
+
+    The saved tensors say which sites were changed, also where an earlier version changed more than is right.
+    """
+    found, _ = channels_at(model, _asked(model, done))
+    return refold(model, done, [channels for channels in found if is_folded(channels, saved)], saved)
 
 
 # -- which ---------------------------------------------------------------------------------------------------

@@ -21,6 +21,9 @@ from octavo.numerics.equalization import relative_errors
 OUTPUTS = 96
 """Outputs of each linear layer that errors are measured on."""
 
+SHARES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3)
+"""Of a weight's range, tried where its estimator clips."""
+
 SPREAD = 0.25
 """Σp² of a token's attention: the share of the values' noise that is left in their average."""
 
@@ -152,7 +155,7 @@ class _Layer:
         if self.quantizer is not None:
             low, high = self.low * factor, self.high * factor
             least, largest = torch.minimum(low, high).amin(1), torch.maximum(low, high).amax(1)
-            weight = on_grid(weight, self.quantizer, least[:, None], largest[:, None])
+            weight = _weight_on_grid(weight, self.quantizer, least[:, None], largest[:, None])
         return self._elements(x) @ weight.T
 
     def gains(self, width: int) -> Tensor:
@@ -167,6 +170,23 @@ def on_grid(x: Tensor, quantizer: Quantizer, low: Tensor, high: Tensor) -> Tenso
         low, high = x.amin(1, keepdim=True), x.amax(1, keepdim=True)
     grid = affine_from_range(low, high, spec.bits, spec.symmetric)
     return fake_quantize(x, grid.scale, grid.zero_point, grid.low, grid.high)
+
+
+def _weight_on_grid(weight: Tensor, quantizer: Quantizer, low: Tensor, high: Tensor) -> Tensor:
+    """Return the rows of a weight rounded as its quantizer would, ranges being theirs.
+
+    An estimator that clips cuts off columns that factors make large. Of shares of the range each row takes
+    the one with its least squared error, which is near to what such an estimator finds, and quick.
+    """
+    if not quantizer.spec.estimator.clips:
+        return on_grid(weight, quantizer, low, high)
+    best, least = weight, torch.full((len(weight), 1), torch.inf)
+    for share in SHARES:
+        rounded = on_grid(weight, quantizer, low * share, high * share)
+        error = (rounded - weight).square().sum(1, keepdim=True)
+        best = torch.where(error < least, rounded, best)
+        least = torch.minimum(error, least)
+    return best
 
 
 def _by_channel(channels: Channels, site: str, values: Tensor) -> Tensor:

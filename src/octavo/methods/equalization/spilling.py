@@ -35,7 +35,8 @@ def run(model: QuantizedEncoder, done: Spill, context: Context) -> QuantizedEnco
     if rest:
         warnings.warn(
             f"{len(rest)} sites do not spill, as something other than linear layers makes or reads them, or "
-            f"their weights are shared with layers that read other tensors (the first is {rest[0]})",
+            f"their weights are shared with layers that read other tensors (the first is {rest[0]}); skip "
+            "them, or give them groups or more bits",
             OctavoWarning,
             stacklevel=2,
         )

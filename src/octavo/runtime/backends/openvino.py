@@ -38,12 +38,15 @@ class OpenVino(OnnxBackend):
     """OpenVINO: stacks for hidden states, standard operators; it also runs files of its own format."""
 
     def load(self, path: Path, threads: int | None, exact: bool) -> Runner:
-        """Load a file; left to itself, OpenVINO computes what is float in 16 bits where the processor can."""
+        """Load a file; left to itself, OpenVINO rounds what is float to 16 bits where the processor can.
+
+        It also rounds the activations of weights-only files to 8 bits.
+        """
         import openvino
 
         settings: dict[str, Any] = {} if threads is None else {"INFERENCE_NUM_THREADS": threads}
         if exact:
-            settings["INFERENCE_PRECISION_HINT"] = "f32"
+            settings |= {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
         compiled = openvino.Core().compile_model(str(path), "CPU", settings)
         return OpenVinoModel(
             inputs=tuple(value.get_any_name() for value in compiled.inputs),

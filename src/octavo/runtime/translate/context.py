@@ -78,6 +78,9 @@ class Translation:
         first = next(node for node in module.graph.nodes if node.op == "placeholder")
         self.first = str(first.target)
         self.batch, self.length = (str(size) for size in first.meta["val"].shape)
+        self.rounds_activations = any(
+            isinstance(each, Quantizer) and each.site.kind == "activation" for each in module.modules()
+        )
 
     def defer(self, node: fx.Node, write: Callable[[], str]) -> None:
         """Have a node written when an operation first reads it, by a function that returns its name."""

@@ -83,6 +83,8 @@ def _metadata(model: Encoder) -> dict[str, str]:
         described |= {"recipe": model.recipe.name, "processors": _processors(model)}
     if model.head.endswith("classification"):
         described["labels"] = json.dumps(list((model.config.id2label or {}).values()))
+        if getattr(model.config, "problem_type", None):
+            described["problem_type"] = str(model.config.problem_type)
     return described
 
 

@@ -97,7 +97,7 @@ def linear_layer(
         return Value(name=product, flat=flat)
     matrix, scale = _matrix(t, weight, factor)
     fits = fits_accumulator(numbers, t.value(source).scale, scale) and not has_rows_of_zeros(t, weight)
-    if scale is not None and (not fits or _ends_clipped(t, node)):
+    if (not fits or _ends_clipped(t, node)) if scale is not None else t.rounds_activations:
         return Value(
             name=add_apart(t, t.graph.add("MatMul", x, matrix, name=name), numbers, label), flat=flat
         )
@@ -142,8 +142,8 @@ def _ends_clipped(t: Translation, node: fx.Node) -> bool:
 def add_apart(t: Translation, product: str, bias: NDArray[np.float64], name: str) -> str:
     """Add a bias by subtracting its negative, which ONNX Runtime does not fuse with the product.
 
-    It would round the bias to 32 bits where that overflows, and compute a product in float whose result goes
-    to another grid than a byte's.
+    It would round the bias to 32 bits where that overflows, compute a product in float whose result goes to
+    another grid than a byte's, and round a float weight to 8 bits because what it multiplies is rounded.
     """
     return t.graph.add("Sub", product, t.graph.constant(-bias, np.float32, name))
 

@@ -74,7 +74,7 @@ def _convolution(t: Translation, node: fx.Node) -> Value:
     axes = node.meta["val"].dim() - 2
     arguments = (*node.args, *(None, [1] * axes, [0] * axes, [1] * axes, 1)[len(node.args) - 2 :])
     source, weight, bias, stride, padding, dilation, groups = arguments
-    added = _large_bias(t, _node(source), _node(weight), bias)
+    added = _bias_apart(t, _node(source), _node(weight), bias)
     biases = [t.full(bias)] if bias is not None and added is None else []
     inputs = [t.full(source), t.full(weight), *biases]
     attributes = {"strides": list(stride), "pads": [*padding, *padding], "dilations": list(dilation)}  # type: ignore[arg-type, misc]
@@ -84,12 +84,18 @@ def _convolution(t: Translation, node: fx.Node) -> Value:
     return Value(name=add_apart(t, product, added.reshape(-1, *[1] * axes), f"{node.name}.bias"))
 
 
-def _large_bias(t: Translation, source: fx.Node, weight: fx.Node, bias: Any) -> NDArray[np.float64] | None:
-    """Return the bias of a quantized convolution if the accumulator's grid does not hold it."""
+def _bias_apart(t: Translation, source: fx.Node, weight: fx.Node, bias: Any) -> NDArray[np.float64] | None:
+    """Return the bias of a convolution if it has to be added apart, 0 where there is none.
+
+    That is where the accumulator's grid does not hold it, and where a float weight would be rounded with it.
+    """
     tensor = t.tensor(bias) if isinstance(bias, fx.Node) and bias.op == "get_attr" else None
-    if tensor is None or weight not in t.weights:
+    numbers = None if tensor is None else tensor.detach().cpu().double().numpy()
+    if weight not in t.weights:
+        none = np.zeros(weight.meta["val"].shape[0]) if bias is None else None
+        return (none if numbers is None else numbers) if t.rounds_activations else None
+    if numbers is None:
         return None
-    numbers = tensor.detach().cpu().double().numpy()
     scale = t.weights[weight].scale.min().cpu().numpy()
     fits = fits_accumulator(numbers, t.value(source).scale, scale) and not has_rows_of_zeros(t, weight)
     return None if fits else numbers
