@@ -10,6 +10,7 @@ from octavo.cli import (
     bench,
     compare,
     diagnose,
+    distill,
     evaluate,
     export,
     quantize,
@@ -37,6 +38,7 @@ MODULES = (
     compare,
     demo,
     diagnose,
+    distill,
     evaluate,
     export,
     quantize,
@@ -50,7 +52,7 @@ MODULES = (
 PANELS = {
     "Look": ("demo", "diagnose", "sites", "recipes"),
     "Quantize": ("quantize", "compare", "evaluate"),
-    "Train on a task": ("finetune", "qat"),
+    "Train": ("distill", "finetune", "qat"),
     "Deploy": ("export", "bench"),
     "The paper's tables": ("reproduce", "tables"),
 }

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from typing import Self
+from dataclasses import dataclass, fields
 
-import torch
 from torch import Tensor, nn
 
+from octavo.graph import Encoder
 from octavo.methods.training.labelled import Labelled
 
 Outputs = tuple[Tensor, ...]
@@ -31,10 +30,8 @@ class TaskLabelled(Labelled):
     criterion: Loss
     per_token: bool = False
 
-    def to(self, device: torch.device | str) -> Self:
-        """Return the same data with inputs and labels on a device."""
-        moved = super().to(device)
-        return replace(self, inputs=moved.inputs, labels=moved.labels)
+    def check(self, encoder: Encoder) -> None:
+        """Refuse nothing: the kind has looked at the model before it gave its labels."""
 
     def batch(self, rows: Tensor, width: int) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return inputs (rows, width) and labels of some examples, those of tokens cut to `width`."""
