@@ -268,7 +268,8 @@ def _new_head(task: str | Task) -> tuple[tuple[str, ...], int | None, Any]:
         return (), glue_task(task).outputs, "sequence-classification"
     head = task.heads[0]
     labels = task.output_labels(task.read("train"))
-    return labels, None if head == "question-answering" else len(labels) or 1, head
+    free = head not in ("question-answering", "encoder")
+    return labels, (len(labels) or 1) if free else None, head
 
 
 def _check_model(model: Encoder, task: str | Task) -> None:

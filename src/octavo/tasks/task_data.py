@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from octavo.graph import Encoder, QuantizedEncoder, Text
+from octavo.methods.training.examples import Examples as TrainingExamples
 from octavo.methods.training.labelled import Labelled, tokenize_labelled
 from octavo.progress import Progress, silent
 from octavo.tasks.evaluation import read_examples
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GlueTask, glue_task, measure, predictions
 from octavo.tasks.kinds import Running, Task
-from octavo.tasks.kinds.labelling import TaskLabelled
 from octavo.tasks.kinds.task import DEV, TRAIN
 from octavo.tasks.labels import label_mapping
 
@@ -39,7 +39,7 @@ class TrainingData:
     """
 
     texts: tuple[Text, ...]
-    train: Labelled
+    train: TrainingExamples
     about: dict[str, Any]
 
     def sample(self, count: int, seed: int) -> list[Text]:
@@ -86,7 +86,6 @@ class KindData(TrainingData):
     """Both splits of a user's own task; those of training are tokenized, `train.loss` is theirs."""
 
     task: Task
-    train: TaskLabelled
     dev: Examples
     max_length: int
 

@@ -25,5 +25,3 @@ def test_a_classifier_embeds_nothing() -> None:
         evaluate(FakeEncoder(lambda text: {}, head="masked-lm"), task=Similarity(dev=ROWS, text=("a", "b")))
     with pytest.raises(SpecError, match="name two columns of texts, not 'a' alone"):
         Similarity(text="a")
-    with pytest.raises(ModelError, match="similarity is a kind that models are scored on, not trained on"):
-        Similarity(train=ROWS, text=("a", "b")).output_labels(None)

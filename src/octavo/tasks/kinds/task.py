@@ -26,7 +26,7 @@ from octavo.tasks.reading.rows import Source
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder
-    from octavo.tasks.kinds.labelling import TaskLabelled
+    from octavo.methods.training.examples import Examples as TrainingExamples
 
 T = TypeVar("T")
 TRAIN, DEV = "train", "dev"
@@ -125,7 +125,7 @@ class Task(Variant, family="kind of task"):
         """Return the names of a new head's outputs; none for numbers."""
         raise self._untrainable()
 
-    def labelled(self, encoder: Encoder, examples: Any, max_length: int) -> TaskLabelled:
+    def labelled(self, encoder: Encoder, examples: Any, max_length: int) -> TrainingExamples:
         """Return examples as training takes them: tokens, labels, and the loss of outputs and labels."""
         raise self._untrainable()
 
