@@ -30,7 +30,9 @@ OPTIONS = {
     "--head",
     "evaluate": "--against --texts --task --data --split --max-length --batch-size --device --head "
     "--tokenizer",
-    "export": "--output --to --backend --opset --check --reduce-range --force",
+    "export": "--output --to --layout --texts --against --model-onnx --backend --opset --check "
+    "--reduce-range --force",
+    "push": "--private --pull-request --message",
     "bench": "--backend --batches --lengths --texts --tokenizer --threads --seconds --memory --output "
     "--force",
     "finetune": "--task --output --data --learning-rate --batch-size --epochs --max-length --seeds "

@@ -12,6 +12,7 @@ from octavo.cli import (
     diagnose,
     evaluate,
     export,
+    push,
     quantize,
     recipes,
     reproduce,
@@ -39,6 +40,7 @@ MODULES = (
     diagnose,
     evaluate,
     export,
+    push,
     quantize,
     recipes,
     reproduce,
@@ -51,7 +53,7 @@ PANELS = {
     "Look": ("demo", "diagnose", "sites", "recipes"),
     "Quantize": ("quantize", "compare", "evaluate"),
     "Train on a task": ("finetune", "qat"),
-    "Deploy": ("export", "bench"),
+    "Deploy": ("export", "push", "bench"),
     "The paper's tables": ("reproduce", "tables"),
 }
 """The commands in the order of `octavo --help`."""
