@@ -19,7 +19,7 @@ from octavo.errors import OctavoError
 
 COMMON = ("--json", "--debug")
 OPTIONS = {
-    "demo": "--output --force --seed --device",
+    "demo": "--output --web --force --seed --device",
     "diagnose": "--texts --output --sensitivity --recipe --sequence --attention --task --data --limit "
     "--max-length --batch-size --force --seed --device --head",
     "sites": "--placement --weights --head",
