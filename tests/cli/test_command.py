@@ -33,8 +33,8 @@ OPTIONS = {
     "export": "--output --to --layout --texts --against --model-onnx --backend --opset --check "
     "--reduce-range --force",
     "push": "--private --pull-request --message",
-    "bench": "--backend --batches --lengths --texts --tokenizer --threads --seconds --memory --output "
-    "--force",
+    "bench": "--backend --invariance --batches --lengths --texts --tokenizer --threads --seconds --memory "
+    "--output --force",
     "finetune": "--task --output --data --learning-rate --batch-size --epochs --max-length --seeds "
     "--mixed-precision --compile --log --force --seed --device",
     "qat": "--recipe --task --output --data --learning-rate --batch-size --epochs --max-length "
