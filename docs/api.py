@@ -32,7 +32,10 @@ GROUPS = {
         "export_onnx"
     ),
     "Files and others' packages": "open sentence_transformer cross_encoder",
-    "Training": "finetune qat tokenize_labelled save_encoder Hyperparameters",
+    "Training": (
+        "distill Distillation finetune qat tokenize_labelled save_encoder Hyperparameters RunOptions "
+        "TrainableEncoder"
+    ),
     "Models": "Encoder QuantizedEncoder",
     "Recipes": "Recipe TensorSpec Override",
     "Granularities": "PerTensor PerChannel PerToken PerEmbedding PerGroup",

@@ -61,10 +61,14 @@ if TYPE_CHECKING:
     from octavo.methods import load as load
     from octavo.methods import quantize as quantize
     from octavo.methods.allocation.budget import allocate_bits as allocate_bits
+    from octavo.methods.distillation.distilling import distill as distill
+    from octavo.methods.distillation.settings import Distillation as Distillation
     from octavo.methods.training.finetuning import finetune as finetune
     from octavo.methods.training.finetuning import save_encoder as save_encoder
     from octavo.methods.training.hyperparameters import Hyperparameters as Hyperparameters
     from octavo.methods.training.labelled import tokenize_labelled as tokenize_labelled
+    from octavo.methods.training.loop import RunOptions as RunOptions
+    from octavo.methods.training.module import TrainableEncoder as TrainableEncoder
     from octavo.methods.training.quantized import qat as qat
     from octavo.runtime.drop_in import cross_encoder as cross_encoder
     from octavo.runtime.drop_in import sentence_transformer as sentence_transformer
@@ -85,6 +89,10 @@ _LAZY = {
     "integer_only": "octavo.graph.rewrites.integer",
     "split_groups": "octavo.graph.rewrites.split",
     "Hyperparameters": "octavo.methods.training.hyperparameters",
+    "distill": "octavo.methods.distillation.distilling",
+    "Distillation": "octavo.methods.distillation.settings",
+    "RunOptions": "octavo.methods.training.loop",
+    "TrainableEncoder": "octavo.methods.training.module",
     "finetune": "octavo.methods.training.finetuning",
     "save_encoder": "octavo.methods.training.finetuning",
     "tokenize_labelled": "octavo.methods.training.labelled",

@@ -10,3 +10,8 @@ Progress = Callable[[int, int], None]
 
 def silent(done: int, total: int) -> None:
     """Take a report of progress and show nothing: the default of everything that reports."""
+
+
+def part_of(progress: Progress, index: int, count: int) -> Progress:
+    """Return the progress of one of several runs of the same length."""
+    return lambda done, total: progress(index * total + done, count * total)

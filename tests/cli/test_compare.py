@@ -60,4 +60,5 @@ def test_options_that_make_no_sense_are_refused(run: Run, tiny: Path, texts: Pat
     assert "--recipes is empty" in refused(run, *given, "--recipes", ",")
     assert "names more than one row" in refused(run, *given, "--recipes", "w8a8,w8a8")
     assert "whole numbers" in refused(run, *given, "--recipes", "w8a8", "--seeds", "0,x")
-    assert "--data belongs to a task" in refused(run, *given, "--recipes", "w8a8", "--data", ".")
+    told = refused(run, *given, "--recipes", "w8a8", "--data", ".")
+    assert "not one in BEIR's layout" in told and "such as --task glue/rte" in told

@@ -59,7 +59,10 @@ def test_a_task_has_a_score(run: Run, classifier: Path, rte: Path) -> None:
     [
         ((), "--against MODEL and --texts FILE"),
         (("--against", "x"), "--against MODEL and --texts FILE"),
-        (("--task", "glue/rte", "--against", "x"), "either --task, or --against and --texts"),
+        (("--task", "glue/rte", "--texts", "x"), "either a task, or --against and --texts"),
+        (("--task", "glue/rte", "--against", "x"), "is scored for one model"),
+        (("--text", "review"), "name columns of a table; give it as well: --data FILE"),
+        (("--task", "glue/rte", "--text", "a"), "glue/rte knows its columns; leave out --text"),
         (("--split", "dev"), "belong to a task"),
         (("--max-length", "9"), "belong to a task"),
         (("--task", "glue/rtee"), "did you mean 'glue/rte'"),
@@ -67,7 +70,10 @@ def test_a_task_has_a_score(run: Run, classifier: Path, rte: Path) -> None:
     ids=[
         "nothing to do",
         "no texts",
+        "task and texts",
         "task and reference",
+        "columns without data",
+        "columns of a task",
         "split without task",
         "length without task",
         "unknown task",

@@ -110,3 +110,40 @@ def test_bench_reads_files_alone(run: Run, saved: Path, texts: Path, tmp_path: P
     untold = run("bench", *files, *options)
     assert untold.exit_code == 0 and "give --tokenizer MODEL" in untold.stderr
     assert all(row["quality"] is None for row in json.loads(untold.stdout)["rows"])
+
+
+def test_a_folder_for_the_hub_is_measured_against_the_model_that_was_quantized(
+    run: Run, saved: Path, tiny: Path, texts: Path, tmp_path: Path
+) -> None:
+    done = run("export", saved, "-o", tmp_path / "hub", "--layout", "hub", "--texts", texts, "--json")
+    assert done.exit_code == 0, done.output
+    files = json.loads(done.stdout)["files"]
+    assert [file["path"] for file in files][:2] == ["onnx/model.onnx", "onnx/model_quantized.onnx"]
+    assert all(file["quality"]["cosine"]["mean"] > 0.9 for file in files)
+    again = run("export", saved, "-o", tmp_path / "hub", "--layout", "hub")
+    assert again.exit_code == 2 and "exists already" in again.stderr
+
+
+def test_a_float_model_that_is_gone_is_asked_for(run: Run, saved: Path, texts: Path, tmp_path: Path) -> None:
+    manifest = json.loads((saved / "octavo.json").read_text())
+    manifest["provenance"]["model"] = "gone"
+    (saved / "octavo.json").write_text(json.dumps(manifest))
+    done = run("export", saved, "-o", tmp_path / "hub", "--layout", "hub", "--texts", texts)
+    assert done.exit_code == 2 and "the float model gone is not here; give it with --against" in done.stderr
+    assert not (tmp_path / "hub").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--texts", "t"], "one file does not read --texts; drop it, or use --layout hub"),
+        (["--layout", "hub", "--opset", "17"], "--layout hub does not read --opset"),
+        (["--layout", "hub", "--to", "encodings"], "--layout hub does not read --to encodings"),
+    ],
+    ids=str,
+)
+def test_options_of_the_other_layout_are_refused(
+    run: Run, tiny: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = run("export", tiny, "-o", tmp_path / "out", *options)
+    assert done.exit_code == 2 and message in done.stderr

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from octavo.errors import DataError, ModelError, OctavoError, OctavoWarning
-from octavo.tasks.evaluation import TASKS, evaluate
+from octavo.tasks.evaluation import evaluate
 from octavo.tasks.glue_files import read_glue
+from octavo.tasks.task_file import TASKS
 from tests.tasks.fake import FakeEncoder, Text
 
 RTE = "index\tsentence1\tsentence2\tlabel\n"

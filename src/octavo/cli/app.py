@@ -10,8 +10,10 @@ from octavo.cli import (
     bench,
     compare,
     diagnose,
+    distill,
     evaluate,
     export,
+    push,
     quantize,
     recipes,
     reproduce,
@@ -37,8 +39,10 @@ MODULES = (
     compare,
     demo,
     diagnose,
+    distill,
     evaluate,
     export,
+    push,
     quantize,
     recipes,
     reproduce,
@@ -50,8 +54,8 @@ MODULES = (
 PANELS = {
     "Look": ("demo", "diagnose", "sites", "recipes"),
     "Quantize": ("quantize", "compare", "evaluate"),
-    "Train on a task": ("finetune", "qat"),
-    "Deploy": ("export", "bench"),
+    "Train": ("distill", "finetune", "qat"),
+    "Deploy": ("export", "push", "bench"),
     "The paper's tables": ("reproduce", "tables"),
 }
 """The commands in the order of `octavo --help`."""

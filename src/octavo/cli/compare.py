@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,14 +13,13 @@ from octavo.cli.command import command
 from octavo.cli.console import Console
 from octavo.cli.options import (
     TEXT_FILE,
-    DataOption,
     Device,
     DeviceOption,
     HeadOption,
     ModelArgument,
-    ScoreOption,
 )
 from octavo.cli.summary import megabytes
+from octavo.cli.tasks import DataOption, LabelOption, TaskChoice, TaskOption, TextOption
 from octavo.errors import SpecError
 from octavo.spec.presets import recipe as find_recipe
 from octavo.versions import versions
@@ -29,17 +29,18 @@ if TYPE_CHECKING:
 
 _HELP = """Quantize a model by several recipes and compare what comes out.
 
-For each recipe the table has the score on a task (with `--task`), the fidelity to the float model on texts,
-the size on disk, the extra parameters of grouped activations, and how many sites have how many bits. Recipes
-with the same weights share their calibration passes. With `-o`, finished measurements are kept, and the same
-command resumes where it was stopped. With several `--seeds`, the order of the calibration texts changes and
-the table has medians.
+For each recipe the table has the score on a task (`--task`, or your own `--data`), the fidelity to the float
+model on texts, the size on disk, the extra parameters of grouped activations, and how many sites have how
+many bits. Recipes with the same weights share their calibration passes. With `-o`, finished measurements are
+kept, and the same command resumes where it was stopped. With several `--seeds`, the order of the calibration
+texts changes and the table has medians.
 
 Examples:
 
 * `octavo compare demo:minilm --recipes w8a8,w8a8-mp,w8a8-peg6 --calibration texts.txt`
 * `octavo compare demo:minilm --recipes w8a8,mine.yaml --calibration texts.txt --seeds 0,1,2 -o results`
 * `octavo compare my-rte --recipes w8a8,w8a8-mp --calibration texts.txt --task glue/rte --data GLUE_DIR`
+* `octavo compare mine --recipes int8,w8a8 --calibration texts.txt --data my.csv --text review --label stars`
 """
 
 # measure -> (title, format)
@@ -50,7 +51,10 @@ _COLUMNS = {
     "sqnr": ("SQNR dB", ".1f"),
     "agreement": ("agreement", ".1%"),
     "correlation": ("correlation", ".4f"),
+    "rank_correlation": ("ranks", ".4f"),
     "neighbours": ("neighbours", ".1%"),
+    "entities": ("entities", ".1%"),
+    "spans": ("answers", ".1%"),
 }
 
 
@@ -85,8 +89,10 @@ def _compare(
             show_default="those of calibration",
         ),
     ] = None,
-    task: ScoreOption = None,
+    task: TaskOption = None,
     data: DataOption = None,
+    text: TextOption = None,
+    label: LabelOption = None,
     seeds: Annotated[
         str,
         typer.Option(
@@ -113,11 +119,14 @@ def _compare(
     device: DeviceOption = Device.auto,
     head: HeadOption = None,
 ) -> None:
-    if task is None and data is not None:
-        raise SpecError("--data belongs to a task; name it as well, such as --task glue/rte")
+    choice = TaskChoice(task=task, data=data, text=text or (), label=label or ())
     chosen = [find_recipe(name) for name in _split(recipes, "--recipes")]
-    settings = _settings(console, calibration, texts, task, data, seeds, limit, batch_size)
+    settings = _settings(console, calibration, texts, seeds, limit, batch_size)
+    choice.check()
     encoder = console.load(model, head=head, device=device)
+    if choice:
+        of_glue = str(data) if choice.is_glue and data is not None else None
+        settings = replace(settings, task=choice.find(encoder.head), data=of_glue)
     from octavo.experiments.comparison import compare_recipes
 
     with console.progress(f"Comparing {len(chosen)} recipes") as progress:
@@ -132,8 +141,6 @@ def _settings(
     console: Console,
     calibration: Path,
     texts: Path | None,
-    task: str | None,
-    data: Path | None,
     seeds: str,
     limit: int | None,
     batch_size: int,
@@ -144,8 +151,6 @@ def _settings(
     return ComparisonSettings(
         calibration=tuple(calibrating[:limit]),
         texts=tuple(calibrating if texts is None else console.read_texts(texts)),
-        task=task,
-        data=None if data is None else str(data),
         seeds=_seeds(seeds),
         batch_size=batch_size,
     )

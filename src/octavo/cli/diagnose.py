@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +21,7 @@ from octavo.cli.options import (
     ModelArgument,
     SeedOption,
 )
+from octavo.cli.tasks import LabelOption, TaskChoice, TaskOption, TextOption
 
 if TYPE_CHECKING:
     from octavo.diagnosis import Diagnosis
@@ -91,24 +92,18 @@ def _diagnose(
     attention: Annotated[
         bool, typer.Option("--attention/--no-attention", help="Look at the attention heads.")
     ] = True,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            "--task",
-            metavar="TASK",
-            help="Add scores of a task: glue/rte, similarity/stsb, ...",
-            show_default=False,
-        ),
-    ] = None,
+    task: TaskOption = None,
     data: Annotated[
         Path | None,
         typer.Option(
             "--data",
-            metavar="GLUE_DIR",
-            help="GLUE's task folders: adds a panel for each task there.",
+            metavar="PATH",
+            help="Your own data, whose score is added; or GLUE's folder: adds a panel for each task there.",
             show_default=False,
         ),
     ] = None,
+    text: TextOption = None,
+    label: LabelOption = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -133,7 +128,9 @@ def _diagnose(
 ) -> None:
     scopes = _scopes(sensitivity)
     chosen = _read_recipe(recipe)
-    read, panels, score = _read_texts(texts, limit), _panels(data), _score(task, data)
+    choice = _choice(task, data, text or (), label or ())
+    read, score = _read_texts(texts, limit), _score(choice, data)
+    panels = _panels(data) if choice.is_glue or not choice else None
     encoder = console.load(model, head=head, device=device, seed=seed)
     from octavo.diagnosis import diagnose
 
@@ -147,7 +144,7 @@ def _diagnose(
             sequence=sequence,
             attention=attention,
             score=score,
-            task=task,
+            task=(task or str(data)) if choice else None,
             panels=panels,
             batch_size=batch_size,
             max_length=max_length,
@@ -246,9 +243,22 @@ def _panels(data: Path | None) -> dict[str, tuple[Text, ...]] | None:
     return glue_samples(data, PANEL_TEXTS)
 
 
-def _score(task: str | None, data: Path | None) -> Callable[[Encoder], float] | None:
-    if task is None:
+def _choice(task: str | None, data: Path | None, text: Sequence[str], label: Sequence[str]) -> TaskChoice:
+    """Return the task that was asked for; a folder of GLUE alone asks for panels, not for a score."""
+    from octavo.tasks.reading.beir import is_collection
+
+    panels = task is None and data is not None and data.is_dir() and not is_collection(data)
+    choice = TaskChoice(task=task, data=None if panels else data, text=text, label=label)
+    choice.check()
+    return choice
+
+
+def _score(choice: TaskChoice, data: Path | None) -> Callable[[Encoder], float] | None:
+    if not choice:
         return None
     from octavo.tasks.scorer import task_scorer
 
-    return task_scorer(task, data)
+    def score(model: Encoder) -> float:
+        return task_scorer(choice.find(model.head), data if choice.is_glue else None)(model)
+
+    return score

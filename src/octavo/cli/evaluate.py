@@ -14,14 +14,13 @@ from octavo.cli.command import command
 from octavo.cli.console import Console
 from octavo.cli.options import (
     TEXT_FILE,
-    DataOption,
     Device,
     DeviceOption,
     Head,
     HeadOption,
     ModelArgument,
-    ScoreOption,
 )
+from octavo.cli.tasks import DataOption, LabelOption, TaskChoice, TaskOption, TextOption
 from octavo.errors import OctavoError
 from octavo.versions import versions
 
@@ -34,21 +33,40 @@ if TYPE_CHECKING:
 _HELP = """Measure a model: how faithful it is to another one, or its score on a task.
 
 **Fidelity** needs no labels: both models read the same texts, and what they answer is compared. For embedding
-models that is the cosine of the two embeddings of each text and the share of nearest neighbours that stay the
-same; for classifiers the agreement of their predictions and the KL divergence; for all the signal to
-quantization noise ratio (SQNR) of each output.
+models that is the cosine of the two embeddings of each text, the share of nearest neighbours that stay the
+same and the rank correlation of cosines; for classifiers the agreement of their predictions and the KL
+divergence; for taggers the entities that both name, for readers the overlap of their answers, for rerankers
+the rank correlation of their scores; for all the signal to quantization noise ratio (SQNR) of each output.
 
-A **task** is one of GLUE (`glue/rte`, for a model fine-tuned on it) or `similarity/stsb` (for embedding
-models: do cosines rank sentence pairs as people do?). `--data` is a folder in GLUE's layout; without it the
-task comes from the hub, which needs the extra `hub`.
+A **task** of your own is a file with labels: a table (`--data reviews.csv --text review --label stars`, two
+`--text` for pairs), a CoNLL file, SQuAD's JSON, or a folder in BEIR's layout to search in. `--task` names the
+kind where the file does not tell, or a task file (YAML) that says it all once. With `--against`, both models
+are scored, and how far their answers agree is said in the head's language: classes, entities, answers, the
+first ten documents.
+
+Other tasks are those of GLUE (`glue/rte`, for a model fine-tuned on it) and `similarity/stsb` (for embedding
+models). `--data` is then a folder in GLUE's layout; without it the task comes from the hub, which needs the
+extra `hub`.
 
 Examples:
 
 * `octavo evaluate minilm-w8a8 --against demo:minilm --texts texts.txt`
 * `octavo evaluate demo:minilm --task similarity/stsb --data GLUE_DIR`
 * `octavo evaluate minilm-int8.onnx --against demo:minilm --texts texts.txt`
-* `octavo evaluate my-bert-rte --task glue/rte --data GLUE_DIR --json`
+* `octavo evaluate my-classifier --data reviews.csv --text review --label stars`
+* `octavo evaluate minilm-int8.onnx --against demo:minilm --data beir-folder --vectors float,int8,binary`
+* `octavo evaluate my-tagger --task ner.yaml --json`
 """
+
+
+_AGREEMENT = {
+    "agreement": "same answer",
+    "entities": "F1 of entities",
+    "spans": "overlap of answers",
+    "rank_correlation": "rank correlation",
+    "top_ten": "same ten documents",
+}
+"""Measures of agreement in words; others are called what they are."""
 
 
 @command("evaluate", _HELP)
@@ -67,15 +85,26 @@ def _evaluate(
             "--texts", metavar="FILE", help=f"Texts to compare on: {TEXT_FILE}.", show_default=False
         ),
     ] = None,
-    task: ScoreOption = None,
+    task: TaskOption = None,
     data: DataOption = None,
+    text: TextOption = None,
+    label: LabelOption = None,
+    vectors: Annotated[
+        str | None,
+        typer.Option(
+            "--vectors",
+            metavar="A,B",
+            help="How an index stores vectors, for retrieval: float, int8, binary.",
+            show_default="float",
+        ),
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(
             "--split",
             metavar="NAME",
-            help="Split of the task.",
-            show_default="dev, and dev_matched for MNLI",
+            help="Split of the task; of one file, dev is what a training on it held out.",
+            show_default="dev, dev_matched for MNLI, all of a file",
         ),
     ] = None,
     max_length: Annotated[
@@ -103,12 +132,11 @@ def _evaluate(
     ] = None,
 ) -> None:
     opening = partial(_open, console, head=head, device=device, tokenizer=tokenizer or against)
-    _check(against, texts, task, {"--data": data, "--split": split, "--max-length": max_length})
-    if task is not None:
-        from octavo.tasks.scorer import check_task
-
-        check_task(task)  # before the seconds that loading a model takes
-        result = _score(console, opening(model), task, data, split, max_length, batch_size)
+    more = () if vectors is None else (("vectors", tuple(vectors.replace(" ", "").split(","))),)
+    choice = TaskChoice(task=task, data=data, text=text or (), label=label or (), split=split, more=more)
+    _check(against, texts, choice, {"--split": split, "--max-length": max_length, "--vectors": vectors})
+    if choice:
+        result = _score(console, opening, model, against, choice, max_length, batch_size)
     else:
         assert against is not None and texts is not None  # _check saw to it
         result = _compare(console, opening, model, against, texts, batch_size)
@@ -117,16 +145,22 @@ def _evaluate(
 
 
 def _check(
-    against: str | None, texts: Path | None, task: str | None, of_task: dict[str, object | None]
+    against: str | None, texts: Path | None, choice: TaskChoice, of_task: dict[str, object | None]
 ) -> None:
     """Refuse options that do not go together, before any model is loaded."""
-    if task is not None and (against is not None or texts is not None):
-        raise OctavoError("A task brings its own texts; give either --task, or --against and --texts.")
-    if task is None and any(value is not None for value in of_task.values()):
+    if choice and texts is not None:
+        raise OctavoError("A task brings its own texts; give either a task, or --against and --texts.")
+    choice.check()
+    if choice and choice.is_glue and against is not None:
+        raise OctavoError(f"{choice.task} is scored for one model; leave out --against.")
+    if not choice and any(value is not None for value in of_task.values()):
         names = ", ".join(of_task)
-        raise OctavoError(f"{names} belong to a task; name it as well, such as --task glue/rte.")
-    if task is None and (against is None or texts is None):
-        raise OctavoError("Give --against MODEL and --texts FILE for fidelity, or --task such as glue/rte.")
+        raise OctavoError(f"{names} belong to a task; name it as well: --task glue/rte, or --data FILE.")
+    if not choice and (against is None or texts is None):
+        raise OctavoError(
+            "Give --against MODEL and --texts FILE for fidelity, or a task: --task glue/rte, or --data FILE "
+            "--text COLUMN --label COLUMN."
+        )
 
 
 def _open(
@@ -162,24 +196,27 @@ def _compare(
 
 def _score(
     console: Console,
-    model: Encoder | FileModel,
-    task: str,
-    data: Path | None,
-    split: str | None,
+    opening: Callable[[str], Encoder | FileModel],
+    model: str,
+    against: str | None,
+    choice: TaskChoice,
     max_length: int | None,
     batch_size: int,
 ) -> Evaluation:
     from octavo.tasks import score_task
 
-    with console.progress(task) as progress:
+    first = opening(model)
+    task = choice.find(first.head)
+    with console.progress(task if isinstance(task, str) else task.title) as progress:
         return score_task(
-            model,
+            first,
             task,
-            data=data,
-            split=split,
+            data=choice.data if choice.is_glue else None,
+            split=choice.split,
             max_length=max_length,
             batch_size=batch_size,
             progress=progress,
+            against=None if against is None else opening(against),
         )
 
 
@@ -192,6 +229,14 @@ def _fidelity_table(result: Evaluation, fidelity: Fidelity) -> Table:
     neighbours = fidelity.neighbours
     if neighbours is not None and neighbours.kept is not None:
         table.add_row(f"{neighbours.of} nearest neighbours kept", f"{neighbours.kept:.1%}")
+    for title, value in (
+        ("F1 of entities, both models", fidelity.entities),
+        ("overlap of answers", fidelity.spans),
+    ):
+        if value is not None:
+            table.add_row(title, f"{value:.1%}")
+    if fidelity.rank_correlation is not None:
+        table.add_row("rank correlation", f"{fidelity.rank_correlation:.4f}")
     for title, values, form in (
         ("same prediction", fidelity.agreement, ".1%"),
         ("KL divergence (nats)", fidelity.kl, ".4f"),
@@ -204,10 +249,22 @@ def _fidelity_table(result: Evaluation, fidelity: Fidelity) -> Table:
 
 
 def _score_table(result: Evaluation) -> Table:
-    table = _two_columns(f"{result.model} on {result.task}, {result.split}")
+    from octavo.tasks import TASKS
+
+    where = result.split if result.source is None else f"{result.split} ({result.source})"
+    table = _two_columns(f"{result.model} on {result.task}, {where}")
+    if result.against is not None:
+        table.show_header = True
+        table.columns[1].header = result.model
+        table.add_column(result.against, justify="right")
     for name, value in result.metrics.items():
-        table.add_row(name, f"{value:.2f}")
-    if len(result.metrics) > 1 and result.score is not None:
+        reference = [f"{result.reference[name]:.2f}"] if name in result.reference else []
+        table.add_row(name, f"{value:.2f}", *reference)
+    for name, value in result.agreement.items():
+        vectors, _, measure = name.rpartition("/")
+        title = _AGREEMENT.get(measure, measure)
+        table.add_row(f"{title}, {vectors or 'both models'}", f"{value:.2f}")
+    if result.task in TASKS and len(result.metrics) > 1:
         table.add_row("score", f"{result.score:.2f}")
     of = f" of {result.full}" if result.partial else ""
     skipped = f", {result.skipped} broken lines left out" if result.skipped else ""

@@ -51,13 +51,7 @@ ModelArgument = Annotated[
         show_default=False,
     ),
 ]
-# names are spelled out: where the metavar is the name in capitals, typer 0.27 would take it for the name
-ScoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--task", metavar="TASK", help="glue/cola ... glue/wnli, or similarity/stsb.", show_default=False
-    ),
-]
+# the name is spelled out: where the metavar is the name in capitals, typer 0.27 would take it for the name
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", metavar="GLUE_DIR", help="Folder with CoLA, SST-2, ...", show_default="the hub"),
@@ -65,5 +59,7 @@ DataOption = Annotated[
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace the output if it exists.")]
 
 
-TEXT_FILE = "UTF-8, one text per line, a tab between the two texts of a pair"
+TEXT_FILE = (
+    "UTF-8, one text per line, a tab between the two texts of a pair; or a column of a table, FILE.csv:COLUMN"
+)
 """What a file of texts looks like, for the help of every option that takes one."""

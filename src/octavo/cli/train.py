@@ -1,8 +1,8 @@
-"""`octavo finetune` and `octavo qat`: training on a task of GLUE."""
+"""`octavo finetune` and `octavo qat`: training on a user's own labels, or on a task of GLUE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,22 +14,28 @@ from octavo.cli.command import command
 from octavo.cli.console import Console
 from octavo.cli.exportable import warn_unless_exportable
 from octavo.cli.options import (
-    DataOption,
     Device,
     DeviceOption,
     ForceOption,
     ModelArgument,
     SeedOption,
 )
+from octavo.cli.tasks import DataOption, LabelOption, TaskChoice, TaskOption, TextOption
+from octavo.errors import OctavoError
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder
     from octavo.methods.training.hyperparameters import Hyperparameters
     from octavo.methods.training.loop import RunOptions, TrainingResult
     from octavo.progress import Progress
-    from octavo.tasks.task_data import TaskData
+    from octavo.tasks import Task
+    from octavo.tasks.task_data import TrainingData
 
-_FINETUNE = """Fine-tune a pre-trained model on a task of GLUE in FP32 (appendix B.1).
+_FINETUNE = """Fine-tune a pre-trained model in FP32: on your own labels, or on a task of GLUE (appendix B.1).
+
+Your own data is a table (`--data train.csv --text review --label stars`, two `--text` for pairs), a CoNLL
+file or SQuAD's JSON; `--task` names the kind where the file does not tell, or a task file (YAML). The head is
+made for it, and the labels are written into the model. Without `--dev`, a tenth of the data is held out.
 
 Adam, linear decay, at most 128 tokens; learning rate, batch size and epochs are the paper's for the task
 unless given. The best epoch by the development set is kept. A run that was stopped resumes from its last
@@ -38,6 +44,8 @@ length of texts. Several processes: start it with `torchrun` or
 `accelerate launch`.
 
 Examples:
+
+* `octavo finetune demo:minilm --data train.csv --text review --label stars -o stars --learning-rate 1e-4`
 
 * `octavo finetune demo:minilm --task glue/mrpc --data glue -o minilm-mrpc --learning-rate 1e-4`
 * `octavo finetune bert-base-uncased --task glue/rte --data glue -o bert-rte --seeds 5` (keeps the median)
@@ -54,9 +62,18 @@ Examples:
 
 * `octavo qat minilm-mrpc --recipe w8a8-qat --task glue/mrpc --data glue -o minilm-mrpc-w8a8`
 * `octavo qat bert-rte --recipe w4a8-e2-qat --task glue/rte --data glue -o bert-rte-w4a8 --epochs 6`
+* `octavo qat stars --recipe w8a8-qat --data train.csv --text review --label stars -o stars-w8a8`
 """
 
-TaskOption = Annotated[str, typer.Option("--task", help="The task, such as glue/rte.", show_default=False)]
+DevOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dev",
+        metavar="FILE",
+        help="Your own data to choose the best epoch by.",
+        show_default="a tenth of --data",
+    ),
+]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", metavar="DIR", help="Where the model is saved.", show_default=False)
 ]
@@ -93,9 +110,12 @@ LogOption = Annotated[
 def _finetune(
     console: Console,
     model: ModelArgument,
-    task: TaskOption,
     output: OutputOption,
+    task: TaskOption = None,
     data: DataOption = None,
+    text: TextOption = None,
+    label: LabelOption = None,
+    dev: DevOption = None,
     learning_rate: RateOption = None,
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
@@ -115,18 +135,18 @@ def _finetune(
     from octavo.methods.training.finetuning import save_encoder
     from octavo.methods.training.head import load_with_head
     from octavo.methods.training.seeds import finetune_seeds, median_by
-    from octavo.tasks.glue import glue_task
     from octavo.tasks.heads import name_outputs
-    from octavo.tasks.task_data import read_task
 
-    outputs = glue_task(task).outputs
+    choice = _training_task(task, data, text, label, dev)
+    chosen = choice.find(None)
+    labels, outputs, head = _new_head(chosen)
     check_output(output, force, marker="config.json")
-    hyper = _changed(finetuning_defaults(task), learning_rate, batch_size, epochs, max_length)
+    hyper = _changed(finetuning_defaults(choice.name), learning_rate, batch_size, epochs, max_length)
     with _launch(mixed_precision, log, output, device) as accelerator:
         with console.progress(f"Loading {model}"):
-            base = load_with_head(model, outputs, device=_device(device, accelerator))
-        name_outputs(base, task)
-        examples = read_task(base, task, data, hyper.max_length)
+            base = load_with_head(model, outputs, head=head, device=_device(device, accelerator))
+        name_outputs(base, chosen, labels)
+        examples = _read(console, base, chosen, data, hyper.max_length)
         with console.progress("Fine-tuning") as progress:
             runs = finetune_seeds(
                 base,
@@ -141,7 +161,9 @@ def _finetune(
         if accelerator is None or accelerator.is_main_process:
             save_encoder(kept.encoder, output, force=force)
             scores = sorted(run.score for run in runs)
-            _report(console, output, task, examples, kept.encoder, kept.result, kept.seed, scores, hyper)
+            _report(
+                console, output, choice.name, examples, kept.encoder, kept.result, kept.seed, scores, hyper
+            )
 
 
 @command("qat", _QAT)
@@ -157,9 +179,12 @@ def _qat(
             show_default=False,
         ),
     ],
-    task: TaskOption,
     output: OutputOption,
+    task: TaskOption = None,
     data: DataOption = None,
+    text: TextOption = None,
+    label: LabelOption = None,
+    dev: DevOption = None,
     learning_rate: RateOption = None,
     batch_size: BatchOption = None,
     epochs: EpochsOption = None,
@@ -181,20 +206,18 @@ def _qat(
     from octavo.methods.training.checkpoint import checkpoint_beside
     from octavo.methods.training.quantized import qat
     from octavo.spec.presets import recipe as find_recipe
-    from octavo.tasks.glue import glue_task
-    from octavo.tasks.heads import check_head
-    from octavo.tasks.task_data import read_task
 
-    glue_task(task)
+    choice = _training_task(task, data, text, label, dev)
     chosen = find_recipe(recipe)
     check_output(output, force, marker=MANIFEST)
-    hyper = _changed(qat_defaults(task, chosen), learning_rate, batch_size, epochs, max_length)
+    hyper = _changed(qat_defaults(choice.name, chosen), learning_rate, batch_size, epochs, max_length)
     with _launch(mixed_precision, log, output, device) as accelerator:
         with console.progress(f"Loading {model}"):
             base = load(model, device=_device(device, accelerator))
-        check_head(base, task)
+        wanted = choice.find(base.head)
+        _check_model(base, wanted)
         warn_unless_exportable(console, base)
-        examples = read_task(base, task, data, hyper.max_length)
+        examples = _read(console, base, wanted, data, hyper.max_length)
         with console.progress(f"Training {chosen.name}") as progress:
             options = _options(progress, accelerator, log, compiled)
             quantized, result = qat(
@@ -210,7 +233,66 @@ def _qat(
         if accelerator is None or accelerator.is_main_process:
             quantized.save(output, force=force)
             scores = [examples.score(quantized)]
-            _report(console, output, task, examples, quantized, result, seed, scores, hyper)
+            _report(console, output, choice.name, examples, quantized, result, seed, scores, hyper)
+
+
+def _training_task(
+    task: str | None,
+    data: Path | None,
+    text: Sequence[str] | None,
+    label: Sequence[str] | None,
+    dev: Path | None,
+) -> TaskChoice:
+    """Return what is trained on; what cannot be read is an error before a model is loaded."""
+    choice = TaskChoice(task=task, data=data, text=text or (), label=label or (), dev=dev, training=True)
+    choice.check()
+    if not choice:
+        raise OctavoError(
+            "There is nothing to train on; give --data FILE --text COLUMN --label COLUMN, a task file, or a "
+            "task such as --task glue/rte."
+        )
+    if choice.is_glue:
+        from octavo.tasks.glue import glue_task
+
+        glue_task(choice.name)  # similarity/stsb is scored, not trained on
+        if dev is not None:
+            raise OctavoError(f"{choice.name} has a development set of its own; leave out --dev.")
+    return choice
+
+
+def _new_head(task: str | Task) -> tuple[tuple[str, ...], int | None, Any]:
+    """Return the names of a new head's outputs, their number where it is free, and the kind of head."""
+    from octavo.tasks.glue import glue_task
+
+    if isinstance(task, str):
+        return (), glue_task(task).outputs, "sequence-classification"
+    head = task.heads[0]
+    labels = task.output_labels(task.read("train"))
+    free = head not in ("question-answering", "encoder")
+    return labels, (len(labels) or 1) if free else None, head
+
+
+def _check_model(model: Encoder, task: str | Task) -> None:
+    from octavo.tasks.heads import check_head
+
+    if isinstance(task, str):
+        check_head(model, task)
+    else:
+        task.check_model(model)
+
+
+def _read(
+    console: Console, model: Encoder, task: str | Task, data: Path | None, max_length: int
+) -> TrainingData:
+    from octavo.tasks.task_data import read_kind, read_task
+
+    if isinstance(task, str):
+        return read_task(model, task, data, max_length)
+    read = read_kind(model, task, max_length)
+    counts = {split: about["examples"] for split, about in read.about.items()}
+    held = "" if task.dev is not None else f"; {counts['dev']} are held out (octavo evaluate --split dev)"
+    console.note(f"{task.title}: {counts['train']} examples to train on{held}")
+    return read
 
 
 def _changed(
@@ -257,7 +339,7 @@ def _report(
     console: Console,
     output: Path,
     task: str,
-    examples: TaskData,
+    examples: TrainingData,
     model: Encoder,
     result: TrainingResult,
     seed: int,
@@ -284,7 +366,7 @@ def _report(
             "task": task,
             "output": str(output),
             "metrics": metrics,
-            "score": sum(metrics.values()) / len(metrics),
+            "score": examples.score_of(metrics),
             "scores": scores,
             "seed": seed,
             "hyperparameters": hyper.to_dict(),

@@ -25,6 +25,8 @@ from octavo.methods.pipeline import quantize_together
 from octavo.progress import Progress, silent
 from octavo.spec import Recipe, recipe_to_dict
 from octavo.tasks.evaluation import score_task
+from octavo.tasks.kinds import Task
+from octavo.tasks.task_data import describe
 from octavo.tasks.texts import Text
 
 MEASURES = ("score", *FIDELITY)
@@ -42,14 +44,14 @@ class ComparisonSettings:
 
     Arguments:
         calibration: texts to find ranges with; texts: those that fidelity is measured on.
-        task, data: a task of `octavo evaluate` and its files; None leaves the score out.
+        task, data: a task of `octavo evaluate` and GLUE's files; None leaves the score out.
         seeds: orders of the calibration texts; measures are medians over them.
         batch_size: calibration texts per batch.
     """
 
     calibration: tuple[Text, ...]
     texts: tuple[Text, ...]
-    task: str | None = None
+    task: str | Task | None = None
     data: str | None = None
     seeds: tuple[int, ...] = (0,)
     batch_size: int = 1
@@ -63,7 +65,7 @@ class ComparisonSettings:
     def to_dict(self) -> dict[str, Any]:
         """Return what identifies the comparison: texts as fingerprints, no seeds; more can be added later."""
         texts = {name: _fingerprint(getattr(self, name)) for name in ("calibration", "texts")}
-        return {**texts, "task": self.task, "batch_size": self.batch_size}
+        return {**texts, "task": _described(self.task), "batch_size": self.batch_size}
 
 
 def compare_recipes(
@@ -183,6 +185,13 @@ class _Bench:
             return {}
         scored = score_task(model, self.settings.task, data=self.settings.data, progress=progress)
         return {"score": scored.score}
+
+
+def _described(task: str | Task | None) -> Any:
+    """Return what identifies a task: its name, or of a user's own the kind and the data."""
+    if not isinstance(task, Task):
+        return task
+    return {"kind": task.variant_name, "name": task.title, **describe(task.read())}
 
 
 def _reads_order(encoder: Encoder, recipe: Recipe) -> bool:

@@ -36,6 +36,7 @@ class Context:
 
     Arguments:
         calibration, batch_size, seed, max_length, work, progress: as in `quantize`.
+        keep_float: the model keeps its `float_model`, for whoever compares tensors inside the two.
         findings: what passes found out that is worth keeping, by pass, for the provenance of the model.
     """
 
@@ -46,6 +47,7 @@ class Context:
     max_length: int | None = None
     work: Path | None = None
     progress: Progress = silent
+    keep_float: bool = False
     findings: dict[str, Any] = field(default_factory=dict)
 
     def need(self, recipe: str, purpose: str) -> None:

@@ -39,7 +39,7 @@ class Method:
 
     Arguments:
         run: does it to a model, and records it there (`QuantizedEncoder.rewritten`); None for a pass that
-            plans, or that needs labels and is left to training.
+            plans, or that is left to training.
         plan: changes the recipe before quantizers are attached, instead.
         replay: does to a freshly attached model what the pass did to the saved one, whose tensors it is
             given; by default nothing, as for a pass that only chooses numbers.

@@ -38,7 +38,7 @@ def quantize(
         work: a folder where passes that take long keep what they have finished; the same call resumes.
         progress: called with (steps done, steps in all), by each pass that takes long and by calibration.
 
-    A pass that trains needs labels and is left to `qat`, with a warning.
+    A pass that trains is left to `qat` and `distill`, with a warning.
     """
     context = Context(
         encoder=encoder,
@@ -100,7 +100,7 @@ def before_ranges(recipe: Recipe, context: Context) -> QuantizedEncoder:
             context.need(recipe.name, PASSES[type(entry)].purpose)
             recipe = plan(recipe, entry, context)
     model = _run(attach(context.encoder, recipe), Stage.FLOAT, context)
-    if any(PASSES[type(entry)].needs_float for entry in recipe.passes):
+    if context.keep_float or any(PASSES[type(entry)].needs_float for entry in recipe.passes):
         model.float_model = model.without_quantizers()
     fix_weights(model)
     model = _run(model, Stage.WEIGHTS, context)
@@ -112,7 +112,8 @@ def after_ranges(model: QuantizedEncoder, context: Context) -> QuantizedEncoder:
     """Return a calibrated model after the passes that need its ranges."""
     finish(model)
     model = _run(model, Stage.RANGES, context)
-    model.float_model = None
+    if not context.keep_float:
+        model.float_model = None
     if context.used_data:
         model.provenance = context.provenance()
     return model
@@ -145,8 +146,8 @@ def _warn_of_training(recipe: Recipe) -> None:
     names = [entry.variant_name for entry in recipe.passes if entry.stage is Stage.TRAINING]
     if names:
         warnings.warn(
-            f"recipe {recipe.name!r} ends with training ({names[0]}), which needs labels: this is the model "
-            "before it; train with `octavo qat`",
+            f"recipe {recipe.name!r} ends with training ({names[0]}): this is the model before it; "
+            "train with `octavo qat`, or without labels with `octavo distill`",
             OctavoWarning,
             stacklevel=3,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from octavo.runtime.artifacts import Artifact, name_apart, open_artifacts
 from octavo.runtime.backends import DEFAULT
 from octavo.runtime.backends.runner import Arrays
 from octavo.runtime.footprint import peak_memory
-from octavo.runtime.quality import find_reader, measure_quality
+from octavo.runtime.quality import Reader, as_reader, find_reader, measure_quality
 from octavo.versions import versions
 
 SHAPES = ((1, 32), (1, 128), (32, 32), (32, 128))
@@ -53,6 +53,7 @@ class Row:
     peak_megabytes: float | None
     timings: tuple[Timing, ...]
     quality: Quality | None
+    score: float | None = None
 
     def at(self, batch: int, length: int) -> Timing:
         """Return the timing of one shape."""
@@ -86,6 +87,7 @@ def bench(
     threads: int = 2,
     seconds: float = _SECONDS,
     memory: bool = True,
+    score: Callable[[Reader], float] | None = None,
     progress: Progress = silent,
 ) -> Benchmark:
     """Measure artifacts against each other, taking turns so that a busy machine slows all of them alike.
@@ -98,6 +100,7 @@ def bench(
             one that lies beside a file.
         threads: cores to use.
         memory: also run each artifact once in a process of its own and record its peak memory.
+        score: a task's score of a model that reads texts, asked for each artifact.
     """
     import torch
 
@@ -110,6 +113,9 @@ def bench(
     try:
         artifacts = name_apart([a for given in models for a in open_artifacts(given, backends, threads)])
         reader = find_reader(artifacts, tokenizer) if texts else None  # before minutes are spent on timing
+        scores = [
+            None if score is None else score(as_reader(each, artifacts, tokenizer)) for each in artifacts
+        ]
         timings = _time_all(artifacts, shapes, seconds, progress)
         qualities: Sequence[Quality | None] = [None] * len(artifacts)
         if reader is not None:
@@ -118,11 +124,17 @@ def bench(
         torch.set_num_threads(before)
     largest = max(shapes)
     peaks = [peak_memory(a.source, a.backend, largest, threads) if memory else None for a in artifacts]
-    rows = tuple(map(_row, artifacts, peaks, timings, qualities))
+    rows = tuple(map(_row, artifacts, peaks, timings, qualities, scores))
     return Benchmark(rows=rows, threads=threads, texts=len(texts))
 
 
-def _row(artifact: Artifact, peak: float | None, timings: list[Timing], quality: Quality | None) -> Row:
+def _row(
+    artifact: Artifact,
+    peak: float | None,
+    timings: list[Timing],
+    quality: Quality | None,
+    score: float | None,
+) -> Row:
     return Row(
         name=artifact.name,
         kind=artifact.kind,
@@ -131,6 +143,7 @@ def _row(artifact: Artifact, peak: float | None, timings: list[Timing], quality:
         peak_megabytes=peak,
         timings=tuple(timings),
         quality=quality,
+        score=score,
     )
 
 

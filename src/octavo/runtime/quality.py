@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import ModelError
 from octavo.fidelity import FidelityTally, Quality
+from octavo.fidelity.content import content_mask, label_names
 from octavo.fidelity.measures import EMBEDDING
 from octavo.graph.encoder import Encoder, Text
 from octavo.runtime.artifacts import Artifact, is_file, split_backend
@@ -24,14 +25,15 @@ def measure_quality(
 ) -> list[Quality]:
     """Compare every artifact with the first on texts; the first with a tokenizer makes the tokens."""
     chosen = reader if reader is not None else find_reader(artifacts)
-    tallies = [FidelityTally(chosen.head) for _ in artifacts]
+    tallies = [FidelityTally(chosen.head, labels=label_names(chosen)) for _ in artifacts]
     for _, batch in chosen.batches(list(texts)):
+        content = content_mask(chosen, batch)
         feed = {name: tensor.numpy() for name, tensor in batch.items()}
         outputs = [
             named_outputs(artifact.run(feed), feed["attention_mask"], chosen) for artifact in artifacts
         ]
         for tally, found in zip(tallies, outputs, strict=True):
-            tally.update(found, outputs[0], feed["attention_mask"])
+            tally.update(found, outputs[0], feed["attention_mask"], content)
     return [tally.result().quality() for tally in tallies]
 
 
@@ -52,6 +54,16 @@ def find_reader(artifacts: Sequence[Artifact], tokenizer: str | Path | None = No
         "none of the artifacts has a tokenizer; add the model that the files were exported from, "
         "put the tokenizer's files beside a file, or give --tokenizer DIR"
     )
+
+
+def as_reader(artifact: Artifact, others: Sequence[Artifact], tokenizer: str | Path | None = None) -> Reader:
+    """Return one artifact as a model that reads texts; a file may take the tokenizer of a model beside it."""
+    if artifact.encoder is not None:
+        return artifact.encoder
+    path = Path(artifact.source)
+    beside = next((each.source for each in others if each.encoder is not None), None)
+    folder = tokenizer if tokenizer is not None else find_tokenizer_folder(path) or beside
+    return open_model(path, folder, run=artifact.run)
 
 
 def can_read_texts(models: Sequence[str]) -> bool:

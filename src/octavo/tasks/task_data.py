@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from octavo.graph import Encoder, QuantizedEncoder, Text
+from octavo.methods.training.examples import Examples as TrainingExamples
 from octavo.methods.training.labelled import Labelled, tokenize_labelled
 from octavo.progress import Progress, silent
 from octavo.tasks.evaluation import read_examples
 from octavo.tasks.examples import Examples
 from octavo.tasks.glue import GlueTask, glue_task, measure, predictions
 from octavo.tasks.kinds import Running, Task
-from octavo.tasks.kinds.labelling import TaskLabelled
 from octavo.tasks.kinds.task import DEV, TRAIN
 from octavo.tasks.labels import label_mapping
 
@@ -38,7 +39,7 @@ class TrainingData:
     """
 
     texts: tuple[Text, ...]
-    train: Labelled
+    train: TrainingExamples
     about: dict[str, Any]
 
     def sample(self, count: int, seed: int) -> list[Text]:
@@ -49,9 +50,13 @@ class TrainingData:
         """Return the task's metrics times 100 on the development set."""
         raise NotImplementedError
 
+    def score_of(self, metrics: Mapping[str, float]) -> float:
+        """Return what the best epoch is chosen by: the first of the metrics."""
+        return next(iter(metrics.values()))
+
     def score(self, model: Encoder, progress: Progress = silent) -> float:
-        """Return what the best epoch is chosen by, times 100."""
-        raise NotImplementedError
+        """Return the score of a model on the development set, times 100."""
+        return self.score_of(self.metrics(model, progress))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,9 +76,8 @@ class TaskData(TrainingData):
         logits = predict(model, self.dev, progress=progress)
         return measure(self.task, predictions(self.task, logits, self.order), self.truth)
 
-    def score(self, model: Encoder, progress: Progress = silent) -> float:
+    def score_of(self, metrics: Mapping[str, float]) -> float:
         """Return the mean of the task's metrics, the score of the paper's tables."""
-        metrics = self.metrics(model, progress)
         return sum(metrics.values()) / len(metrics)
 
 
@@ -82,7 +86,6 @@ class KindData(TrainingData):
     """Both splits of a user's own task; those of training are tokenized, `train.loss` is theirs."""
 
     task: Task
-    train: TaskLabelled
     dev: Examples
     max_length: int
 
@@ -91,15 +94,12 @@ class KindData(TrainingData):
         running = Running(batch_size=_SCORED, max_length=self.max_length, progress=progress)
         return self.task.measure(self.task.predict(model, self.dev, running), self.dev)
 
-    def score(self, model: Encoder, progress: Progress = silent) -> float:
-        """Return the first of the task's metrics."""
-        return next(iter(self.metrics(model, progress).values()))
-
 
 def read_kind(encoder: Encoder, task: Task, max_length: int = 128) -> KindData:
     """Read and tokenize a user's own task for an encoder whose head fits it."""
     task.check_model(encoder)
     train, dev = task.read(TRAIN), task.read(DEV)
+    task.check_labels(encoder, dev)  # now, and not when the first epoch is over
     return KindData(
         task=task,
         texts=train.texts,

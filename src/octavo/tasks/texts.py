@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from octavo.errors import DataError
 from octavo.tasks.lines import read_lines
+from octavo.tasks.reading.rows import read_rows
 
 Text = str | tuple[str, str]
 
@@ -18,6 +20,7 @@ _COLUMN_NAMES = frozenset(
     "body anchor positive negative label labels score scores class category target gold_label similarity "
     "rating".split()
 )
+_TABLE = re.compile(r"(?P<file>.+\.(csv|tsv|jsonl|json|parquet)):(?P<columns>[^/\\]+)", re.IGNORECASE)
 _ENOUGH_LINES = 10
 """A column of a few different words among at least so many lines holds labels."""
 
@@ -25,9 +28,13 @@ _ENOUGH_LINES = 10
 def read_texts(path: str | Path) -> list[Text]:
     """Return the texts of a file: one text a line, a tab separates a pair, blank lines are skipped.
 
-    White space around a text is dropped. The file is UTF-8, with or without a byte order mark. What looks
-    like a table (CSV, JSON lines, a header, a column of numbers or labels) is an error that says why.
+    White space around a text is dropped. The file is UTF-8, with or without a byte order mark. Of a table
+    (.csv, .tsv, .jsonl, .json, .parquet) name the column, `train.csv:review`, or the two of a pair,
+    `train.csv:question,answer`. What looks like a table and is not given as one is an error that says why.
     """
+    table = _TABLE.fullmatch(str(path))
+    if table is not None:
+        return _read_columns(table["file"], [name.strip() for name in table["columns"].split(",")])
     lines = read_lines(path)
     _refuse_tables(Path(path), [line for line in lines if line.strip()])
     texts = [
@@ -36,6 +43,13 @@ def read_texts(path: str | Path) -> list[Text]:
     if not texts:
         raise DataError(f"{path} holds no text; write one text a line, or two separated by a tab.")
     return texts
+
+
+def _read_columns(file: str, columns: Sequence[str]) -> list[Text]:
+    if len(columns) > 2:
+        raise DataError(f"{file}: {len(columns)} columns; name one of texts, or the two of a pair.")
+    texts = [[row.text(column) for column in columns] for row in read_rows(file)]
+    return [row[0] if len(row) == 1 else (row[0], row[1]) for row in texts]
 
 
 def describe_texts(texts: Sequence[Text]) -> str:
@@ -67,7 +81,8 @@ def _refuse_tables(path: Path, lines: list[str]) -> None:
     if reason:
         raise DataError(
             f"{path} looks like a table: {reason}. Texts are read one a line, so write the column of texts, "
-            "without a header, into a file of its own; of pairs, both columns with one tab between them."
+            "without a header, into a file of its own; of pairs, both columns with one tab between them. "
+            f"Or name the column: {path.stem}.csv:COLUMN (.tsv, .jsonl and .parquet as well)."
         )
 
 

@@ -68,5 +68,5 @@ def test_a_head_that_does_not_fit_is_refused(
     with pytest.raises(ModelError, match="has 2 outputs; scores need 1"):
         finetune(own_copy(tiny_classifier), scores, HYPER)
     bare = load(str(tiny_bert_folder()))
-    with pytest.raises(ModelError, match="training needs a sequence-classification head"):
+    with pytest.raises(ModelError, match="these labels need a sequence-classification head"):
         finetune(bare, tiny_data, HYPER)

@@ -7,7 +7,7 @@ import torch
 
 from octavo.errors import DataError, ModelError
 from octavo.graph import Encoder
-from octavo.methods.training.labelled import Labelled, tokenize_labelled
+from octavo.methods.training.labelled import Labelled, loss_of, tokenize_labelled
 
 
 def test_rows_are_padded_on_the_right_and_cut_to_their_longest(tiny_classifier: Encoder) -> None:
@@ -51,3 +51,9 @@ def test_texts_without_labels_are_refused(tiny_classifier: Encoder) -> None:
         tokenize_labelled(tiny_classifier, ["a", "b"], [0])
     with pytest.raises(ModelError, match="has no tokenizer files"):
         tokenize_labelled(replace(tiny_classifier, tokenizer=None), ["a"], [0])
+
+
+def test_scores_are_learned_by_their_squared_error() -> None:
+    logits, labels = torch.tensor([[1.0], [2.0]]), torch.tensor([1.5, 4.0])
+    assert float(loss_of(logits, labels)) == pytest.approx((0.25 + 4) / 2)
+    assert float(loss_of(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) == pytest.approx(0.6931, abs=1e-4)

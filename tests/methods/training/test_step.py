@@ -3,7 +3,6 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -12,7 +11,6 @@ from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.loop import RunOptions
-from octavo.methods.training.step import loss_of
 
 HYPER = Hyperparameters(
     learning_rate=1e-3, batch_size=16, epochs=1, clip=1e3, hidden_dropout=0.0, attention_dropout=0.0
@@ -67,9 +65,3 @@ def test_scaled_gradients_are_unscaled_before_they_are_cut(
         # of the last step: with Adam, which divides by their size, parameters alone would hardly tell
         assert first.grad is not None and second.grad is not None
         assert torch.allclose(first.grad, second.grad, rtol=1e-3, atol=1e-6), name
-
-
-def test_scores_are_learned_by_their_squared_error() -> None:
-    logits, labels = torch.tensor([[1.0], [2.0]]), torch.tensor([1.5, 4.0])
-    assert float(loss_of(logits, labels)) == pytest.approx((0.25 + 4) / 2)
-    assert float(loss_of(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) == pytest.approx(0.6931, abs=1e-4)

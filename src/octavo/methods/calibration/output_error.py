@@ -37,7 +37,7 @@ class OutputError:
     def __init__(self, encoder: Encoder, batches: Sequence[Mapping[str, Tensor]]) -> None:
         self.batches = batches
         self._encoder = encoder
-        self._special = _special_ids(encoder)
+        self._special = special_ids(encoder)
         self.reference = [self.rows(batch, encoder(batch)) for batch in batches]
         self._unit = {
             name: torch.cat([rows[name].square().sum(-1) for rows in self.reference]).median()
@@ -83,7 +83,7 @@ class OutputError:
         return ~torch.isin(ids, self._special.to(ids.device))
 
 
-def _special_ids(encoder: Encoder) -> Tensor:
+def special_ids(encoder: Encoder) -> Tensor:
     """Return the ids of tokens that stand for no text; the mask of a language model is what it is asked."""
     tokenizer = encoder.tokenizer
     ids = set() if tokenizer is None else set(tokenizer.all_special_ids)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from octavo.errors import ModelError
 from octavo.files import write_folder
 from octavo.graph import Encoder
 from octavo.graph.capture.source import network_from_config, quiet_transformers
 from octavo.methods.training.dropout import set_dropout
+from octavo.methods.training.examples import Examples
 from octavo.methods.training.hyperparameters import Hyperparameters
-from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.loop import RunOptions, Scorer, TrainingResult, train
+from octavo.sentence import write_files
 
 
 def own_copy(encoder: Encoder) -> Encoder:
@@ -24,26 +24,9 @@ def own_copy(encoder: Encoder) -> Encoder:
     return replace(encoder, graph=deepcopy(encoder.graph), config=deepcopy(encoder.config))
 
 
-def check_trainable(encoder: Encoder, data: Labelled) -> None:
-    """Refuse a head that does not fit the labels."""
-    if encoder.head != "sequence-classification":
-        raise ModelError(
-            f"{encoder.name} has the head {encoder.head}; training needs a sequence-classification head, "
-            "load it with that head and the task's number of labels"
-        )
-    outputs = int(getattr(encoder.config, "num_labels", 0))
-    if data.regression and outputs != 1:
-        raise ModelError(f"{encoder.name} has {outputs} outputs; scores need 1")
-    most = 0 if data.regression else int(data.labels.max())
-    if not data.regression and not (int(data.labels.min()) >= 0 and most < outputs):
-        raise ModelError(
-            f"{encoder.name} has {outputs} outputs, the labels go to {most}; give the head one for each"
-        )
-
-
 def finetune(
     encoder: Encoder,
-    data: Labelled,
+    data: Examples,
     hyper: Hyperparameters,
     *,
     seed: int = 0,
@@ -55,13 +38,13 @@ def finetune(
     The encoder given is changed: pass `own_copy(encoder)` to keep one. Its configuration remembers the most
     tokens that a text had in training, so that it is evaluated as it was trained.
     """
-    check_trainable(encoder, data)
+    data.check(encoder)
     remember_length(encoder, data)
     set_dropout(encoder, hyper.attention_dropout, hyper.hidden_dropout)
     return train(encoder.graph, data, hyper, seed=seed, score=score, options=options)
 
 
-def remember_length(encoder: Encoder, data: Labelled) -> None:
+def remember_length(encoder: Encoder, data: Examples) -> None:
     """Write into the configuration how long texts were in training, for `octavo.tasks` to evaluate alike."""
     if data.max_length is not None:
         encoder.config.trained_max_length = data.max_length
@@ -79,4 +62,5 @@ def save_encoder(encoder: Encoder, folder: Path, force: bool = False) -> Path:
         network.save_pretrained(draft)  # type: ignore[operator]
         if encoder.tokenizer is not None:
             encoder.tokenizer.save_pretrained(draft)
+        write_files(encoder.sentence, draft)
     return folder

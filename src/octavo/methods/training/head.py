@@ -8,14 +8,25 @@ import torch
 from torch import nn
 
 from octavo.graph import Encoder
+from octavo.graph.encoder import Head
 from octavo.methods.loading import load
 
 
-def load_with_head(model: str, outputs: int, *, device: str = "cpu", seed: int = 0) -> Encoder:
-    """Load a model with a new classification head; all that its checkpoint lacks is drawn by the seed."""
+def load_with_head(
+    model: str,
+    outputs: int | None,
+    *,
+    head: Head = "sequence-classification",
+    device: str = "cpu",
+    seed: int = 0,
+) -> Encoder:
+    """Load a model with a new head; all that its checkpoint lacks is drawn by the seed.
+
+    `outputs` is None for heads that have a number of their own, such as that of question answering.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return load(model, head="sequence-classification", labels=outputs, device=device)
+        return load(model, head=head, labels=outputs, device=device)
 
 
 def head_parameters(encoder: Encoder) -> dict[str, nn.Parameter]:

@@ -1,4 +1,4 @@
-"""Labelled data for training: tokenized once, padded on the right, kept whole on the device."""
+"""Labelled examples: the labels of texts, and the loss that they give."""
 
 from __future__ import annotations
 
@@ -7,31 +7,19 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from octavo.errors import DataError, ModelError
 from octavo.graph import Encoder, Text
 from octavo.ledger import fingerprint
-
-_LENGTHS = 16  # batches are cut to a multiple of this: few shapes, little padding
+from octavo.methods.training.examples import Examples, stack_tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Labelled:
-    """Token ids and labels of n examples.
+class Labelled(Examples):
+    """Token ids and labels of n examples; labels (n,) is int64 for classes and float32 for regression."""
 
-    inputs are (n, longest) for every input of the model, in its order; lengths (n,) lies on the CPU; labels
-    (n,) is int64 for classes and float32 for regression; max_length is what texts were cut to, if known.
-    """
-
-    inputs: tuple[Tensor, ...]
-    lengths: Tensor
     labels: Tensor
-    max_length: int | None = None
-
-    def __len__(self) -> int:
-        """Return the number of examples."""
-        return len(self.labels)
 
     @property
     def regression(self) -> bool:
@@ -40,24 +28,42 @@ class Labelled:
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same data with inputs and labels on a device."""
-        inputs = tuple(tensor.to(device) for tensor in self.inputs)
-        return replace(self, inputs=inputs, labels=self.labels.to(device))
+        return replace(super().to(device), labels=self.labels.to(device))
+
+    def check(self, encoder: Encoder) -> None:
+        """Refuse a head that does not fit the labels."""
+        if encoder.head != "sequence-classification":
+            raise ModelError(
+                f"{encoder.name} has the head {encoder.head}; these labels need a sequence-classification "
+                "head, load it with that head and the task's number of labels"
+            )
+        outputs = int(getattr(encoder.config, "num_labels", 0))
+        if self.regression and outputs != 1:
+            raise ModelError(f"{encoder.name} has {outputs} outputs; scores need 1")
+        most = 0 if self.regression else int(self.labels.max())
+        if not self.regression and not (int(self.labels.min()) >= 0 and most < outputs):
+            raise ModelError(
+                f"{encoder.name} has {outputs} outputs, the labels go to {most}; give the head one for each"
+            )
 
     def about(self) -> dict[str, Any]:
         """Return what identifies the data: its size and a fingerprint of tokens and labels."""
         return {"examples": len(self), "sha256": fingerprint(list(self.inputs), self.labels)}
 
-    def width(self, rows: Tensor) -> int:
-        """Return the length that some examples (on the CPU) are cut to: their longest, rounded up."""
-        return self.cut(int(self.lengths[rows].max()))
-
-    def cut(self, longest: int) -> int:
-        """Return a length rounded up to the few that batches have."""
-        return min(-(-longest // _LENGTHS) * _LENGTHS, self.inputs[0].shape[1])
-
     def batch(self, rows: Tensor, width: int) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return inputs (rows, width) and labels (rows,) of some examples."""
-        return tuple(tensor[:, :width].index_select(0, rows) for tensor in self.inputs), self.labels[rows]
+        return super().batch(rows, width)[0], self.labels[rows]
+
+    def loss(self, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        """Return the cross-entropy or squared error of the logits, which a classifier returns first."""
+        return loss_of(outputs[0], targets)
+
+
+def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the cross-entropy of logits (n, classes), or for float labels the squared error of (n, 1)."""
+    if labels.is_floating_point():
+        return nn.functional.mse_loss(logits.squeeze(-1).float(), labels)
+    return nn.functional.cross_entropy(logits.float(), labels)
 
 
 def tokenize_labelled(
@@ -74,18 +80,8 @@ def tokenize_labelled(
     pairs = not isinstance(texts[0], str)
     columns = [list(column) for column in zip(*texts, strict=True)] if pairs else [list(texts)]
     encoded: Any = encoder.tokenizer(*columns, truncation=True, max_length=longest)
-    ids = encoded["input_ids"]
-    fills = {"input_ids": encoder.tokenizer.pad_token_id or 0}
-    lengths = torch.tensor([len(row) for row in ids])
-    width = min(-(-int(lengths.max()) // _LENGTHS) * _LENGTHS, longest)
-    inputs = []
-    for name in encoder.inputs:
-        rows = encoded.get(name) or [[0 if name == "token_type_ids" else 1] * len(row) for row in ids]
-        inputs.append(_padded(rows, width, fills.get(name, 0)))
+    tokens = [dict(zip(encoded, row, strict=True)) for row in zip(*encoded.values(), strict=True)]
+    inputs, lengths = stack_tokens(encoder, tokens, longest)
     values = torch.as_tensor(labels)
     values = values.float() if values.is_floating_point() else values.long()
-    return Labelled(inputs=tuple(inputs), lengths=lengths, labels=values, max_length=max_length)
-
-
-def _padded(rows: Sequence[Sequence[int]], width: int, fill: int) -> Tensor:
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+    return Labelled(inputs=inputs, lengths=lengths, labels=values, max_length=max_length)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from octavo.errors import ModelError, OctavoError
 from octavo.ledger import fingerprint
 from octavo.methods.training.checkpoint import Checkpoint
+from octavo.methods.training.examples import Examples
 from octavo.methods.training.hyperparameters import Hyperparameters
-from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.step import RecordedStep, Step, fast_matmul
 from octavo.progress import Progress, silent
 
@@ -40,7 +40,10 @@ class TimeOverError(OctavoError):
 
 @dataclass(kw_only=True)
 class TrainingResult:
-    """What a training did: loss and score of every epoch, the epoch that was kept, the time it took."""
+    """What a training did: loss and score of every epoch, the epoch that was kept, the time it took.
+
+    The score of the start is there where the start could be kept, as epoch 0.
+    """
 
     steps: int
     losses: list[float] = field(default_factory=list)
@@ -48,6 +51,7 @@ class TrainingResult:
     kept_epoch: int = 0
     seconds: float = 0.0
     resumed_at: int = 0
+    start_score: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -81,7 +85,7 @@ class RunOptions:
 
 def train(
     module: nn.Module,
-    data: Labelled,
+    data: Examples,
     hyper: Hyperparameters,
     *,
     seed: int = 0,
@@ -89,8 +93,9 @@ def train(
     score: Scorer | None = None,
     options: RunOptions | None = None,
     start: Mapping[str, Any] | None = None,
+    keep_start: bool = False,
 ) -> TrainingResult:
-    """Train a module that takes the data's inputs and returns its logits first.
+    """Train a module that takes the examples' inputs and returns the outputs that their loss reads.
 
     Arguments:
         ranges: learned ranges among the module's parameters, which have a learning rate of their own.
@@ -98,15 +103,17 @@ def train(
             `hyper` says so.
         start: what the training starts from, as plain data, by which a checkpoint is known; by default the
             module's parameters.
+        keep_start: the parameters that training starts from are scored too, and kept if no epoch is better.
     """
-    return _Training(module, data, hyper, seed, ranges, score, options or RunOptions(), start).run()
+    training = _Training(module, data, hyper, seed, ranges, score, options or RunOptions(), start)
+    return training.run(keep_start)
 
 
 class _Training:
     def __init__(
         self,
         module: nn.Module,
-        data: Labelled,
+        data: Examples,
         hyper: Hyperparameters,
         seed: int,
         ranges: Sequence[Tensor],
@@ -119,7 +126,7 @@ class _Training:
         accelerator = options.accelerator
         self.rank: int = accelerator.process_index if accelerator is not None else 0
         self.world: int = accelerator.num_processes if accelerator is not None else 1
-        self.device = data.labels.device
+        self.device = data.device
         self.per_epoch = math.ceil(len(data) / hyper.batch_size)
         self.steps = self.per_epoch * hyper.epochs
         self.best: dict[str, Tensor] = {}
@@ -175,9 +182,13 @@ class _Training:
 
     # -- the loop --------------------------------------------------------------------------------------------
 
-    def run(self) -> TrainingResult:
+    def run(self, keep_start: bool = False) -> TrainingResult:
         started = time.monotonic()
         result, done, loss_sum = self._resume()
+        if keep_start and result.start_score is None and self.score is not None:
+            self.module.eval()
+            result.start_score = self.score()
+            self.best = self._copy()
         spent = result.seconds
         saved = time.monotonic()
         for epoch in range(done // self.per_epoch, self.hyper.epochs):
@@ -228,7 +239,7 @@ class _Training:
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, int, float]]:
         """Yield this process's rows on the device, the length they are cut to and the loss's weight."""
         generator = torch.Generator().manual_seed(self.seed * _EPOCH_SEEDS + epoch)
-        order = torch.randperm(len(self.data), generator=generator)
+        order = self.data.order(self.hyper.batch_size, generator)
         moved = order.to(self.device)
         lengths = self.data.lengths[order]
         size = self.hyper.batch_size
@@ -253,8 +264,9 @@ class _Training:
             score = self.score()
             values["score"] = score
             # of equal scores the later epoch: it has seen more
-            if self.hyper.keep == "best" and score >= max(result.scores, default=-math.inf):
-                self.best = {name: value.detach().clone() for name, value in self.module.state_dict().items()}
+            before = [*result.scores, *([] if result.start_score is None else [result.start_score])]
+            if self.hyper.keep == "best" and score >= max(before, default=-math.inf):
+                self.best = self._copy()
                 result.kept_epoch = epoch + 1
             result.scores.append(score)
         if not self.best:
@@ -289,6 +301,9 @@ class _Training:
     def _scaler(self) -> Any:
         """What scales the loss in fp16; None in other precisions."""
         return getattr(self.options.accelerator, "scaler", None)
+
+    def _copy(self) -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in self.module.state_dict().items()}
 
     def _restore_best(self) -> None:
         if self.best:

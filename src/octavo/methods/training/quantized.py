@@ -14,9 +14,9 @@ from octavo.ledger import fingerprint
 from octavo.methods.context import Calibration, Context
 from octavo.methods.pipeline import carry_out
 from octavo.methods.training.dropout import set_dropout
-from octavo.methods.training.finetuning import check_trainable, own_copy, remember_length
+from octavo.methods.training.examples import Examples
+from octavo.methods.training.finetuning import own_copy, remember_length
 from octavo.methods.training.hyperparameters import Hyperparameters
-from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.loop import RunOptions, Scorer, TrainingResult, train
 from octavo.spec import FixedRanges, LearnedRanges, RangeTraining, Recipe, RunningRanges, recipe_to_dict
 
@@ -24,7 +24,7 @@ from octavo.spec import FixedRanges, LearnedRanges, RangeTraining, Recipe, Runni
 def qat(
     encoder: Encoder,
     recipe: Recipe,
-    data: Labelled,
+    data: Examples,
     hyper: Hyperparameters,
     *,
     calibration: Calibration | None = None,
@@ -40,7 +40,7 @@ def qat(
         calibration, batch_size: for the ranges that training starts from, as in `quantize`.
         score: a function of the model, asked after every epoch.
     """
-    check_trainable(encoder, data)
+    data.check(encoder)
     start: dict[str, Any] | None = None
     if options is not None and options.checkpoint is not None:
         calibrating: Any = None if calibration is None else list(calibration)
@@ -84,8 +84,8 @@ def prepare(
     return model
 
 
-def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
-    """Let gradients pass every quantizer and ranges do what the recipe says."""
+def check_static(model: QuantizedEncoder) -> None:
+    """Refuse dynamic ranges, which have nothing that could be learned."""
     dynamic = [name for name, quantizer in model.quantizers.items() if quantizer.spec.dynamic]
     if dynamic:
         raise SpecError(
@@ -93,6 +93,11 @@ def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
             f"({len(dynamic)} sites, the first is {dynamic[0]}), "
             "which training cannot use; give these sites static ranges"
         )
+
+
+def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
+    """Let gradients pass every quantizer and ranges do what the recipe says."""
+    check_static(model)
     for quantizer in model.quantizers.values():
         match training:
             case LearnedRanges(gradient_scaling=scaling):
@@ -107,7 +112,7 @@ def begin(model: QuantizedEncoder, training: RangeTraining) -> None:
 
 def continue_training(
     model: QuantizedEncoder,
-    data: Labelled,
+    data: Examples,
     hyper: Hyperparameters,
     *,
     seed: int = 0,

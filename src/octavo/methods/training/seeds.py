@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from octavo.graph import Encoder
 from octavo.methods.training.checkpoint import checkpoint_beside
+from octavo.methods.training.examples import Examples
 from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.head import new_head
 from octavo.methods.training.hyperparameters import Hyperparameters
-from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.loop import RunOptions, TrainingResult
-from octavo.progress import Progress
+from octavo.progress import part_of
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ class SeedRun:
 
 def finetune_seeds(
     encoder: Encoder,
-    data: Labelled,
+    data: Examples,
     hyper: Hyperparameters,
     *,
     seeds: Sequence[int],
@@ -50,9 +50,10 @@ def finetune_seeds(
     runs = []
     for index, seed in enumerate(seeds):
         copied = own_copy(encoder)
-        new_head(copied, seed)
+        if encoder.head != "encoder":  # a bare encoder has none
+            new_head(copied, seed)
         checkpoint = options.checkpoint if output is None else checkpoint_beside(output, seed)
-        progress = _after(index, len(seeds), options.progress)
+        progress = part_of(options.progress, index, len(seeds))
         result = finetune(
             copied,
             data,
@@ -73,8 +74,3 @@ def median_by(score: Callable[[T], float], runs: Iterable[T]) -> T:
     """
     ordered = sorted(runs, key=score)
     return ordered[(len(ordered) - 1) // 2]
-
-
-def _after(index: int, count: int, progress: Progress) -> Progress:
-    """Return the progress of one of several runs of the same length."""
-    return lambda done, total: progress(index * total + done, count * total)

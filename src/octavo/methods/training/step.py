@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from octavo.methods.training.labelled import Labelled
+from octavo.methods.training.examples import Examples
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -22,7 +22,7 @@ class Step:
     """Forward, backward and update of one batch.
 
     Arguments:
-        module: takes the data's inputs in order and returns a tuple that starts with the logits.
+        module: takes the examples' inputs in order and returns the tuple of outputs that their loss reads.
         clipped: the parameters whose gradient norm is limited to `clip`; learned ranges are not among them.
         accelerator: brings mixed precision and several processes; it has prepared `module` and `optimizer`.
     """
@@ -31,7 +31,7 @@ class Step:
         self,
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
-        data: Labelled,
+        data: Examples,
         clipped: Sequence[Tensor],
         clip: float,
         accelerator: Accelerator | None = None,
@@ -52,13 +52,13 @@ class Step:
     def __call__(self, rows: Tensor, width: int, weight: float = 1.0) -> Tensor:
         """Train on some rows, cut to `width` tokens; return the loss times `weight`."""
         self.optimizer.zero_grad(set_to_none=True)
-        inputs, labels = self.data.batch(rows, width)
+        inputs, targets = self.data.batch(rows, width)
         if self.accelerator is None:
-            loss = loss_of(self.module(*inputs)[0], labels) * weight
+            loss = self.data.loss(self.module(*inputs), inputs, targets) * weight
             loss.backward()
         else:
             with self.accelerator.autocast():
-                loss = loss_of(self.module(*inputs)[0], labels) * weight
+                loss = self.data.loss(self.module(*inputs), inputs, targets) * weight
             self.accelerator.backward(loss)
             # in fp16 gradients are scaled: unscaled, else all of them would be cut
             self.accelerator.unscale_gradients(self.optimizer)
@@ -105,13 +105,6 @@ class RecordedStep(Step):
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = super().__call__(static_rows, width)
         self._recorded[(len(rows), width)] = graph, static_rows, loss
-
-
-def loss_of(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the cross-entropy of logits (n, classes), or for float labels the squared error of (n, 1)."""
-    if labels.is_floating_point():
-        return nn.functional.mse_loss(logits.squeeze(-1).float(), labels)
-    return nn.functional.cross_entropy(logits.float(), labels)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 from torch import Tensor, nn
 
+from octavo.graph import Encoder
 from octavo.methods.training.labelled import Labelled
 
 Outputs = tuple[Tensor, ...]
@@ -23,22 +24,29 @@ class TaskLabelled(Labelled):
     Arguments:
         labels: (n,) classes or scores; (n, labels) ones and zeros; (n, 2) first and last token of an answer;
             (n, longest) with `per_token`, a class for every token or `IGNORED`.
-        loss: what training minimises: a function of all outputs of the module and the labels of a batch.
+        criterion: what training minimises: a function of all outputs of the module and the labels of a batch.
     """
 
-    loss: Loss
+    criterion: Loss
     per_token: bool = False
+
+    def check(self, encoder: Encoder) -> None:
+        """Refuse nothing: the kind has looked at the model before it gave its labels."""
 
     def batch(self, rows: Tensor, width: int) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return inputs (rows, width) and labels of some examples, those of tokens cut to `width`."""
         inputs, labels = super().batch(rows, width)
         return inputs, labels[:, :width] if self.per_token else labels
 
+    def loss(self, outputs: Outputs, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        """Return the loss of a batch, given the model's outputs in their order and what `batch` returned."""
+        return self.criterion(outputs, targets)
 
-def with_loss(data: Labelled, loss: Loss, per_token: bool = False) -> TaskLabelled:
+
+def with_loss(data: Labelled, criterion: Loss, per_token: bool = False) -> TaskLabelled:
     """Return the same data with its loss."""
     plain = {field.name: getattr(data, field.name) for field in fields(Labelled)}
-    return TaskLabelled(**plain, loss=loss, per_token=per_token)
+    return TaskLabelled(**plain, criterion=criterion, per_token=per_token)
 
 
 def class_loss(outputs: Outputs, labels: Tensor) -> Tensor:

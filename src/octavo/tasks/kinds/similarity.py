@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from octavo.tasks.kinds.texts_and_labels import LabelledTexts, number
 from octavo.tasks.model import Model
 from octavo.tasks.reading.rows import Source
 from octavo.tasks.similarity import pair_cosines
+
+if TYPE_CHECKING:
+    from octavo.graph import Encoder
+    from octavo.methods.training.examples import Examples as TrainingExamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,3 +59,14 @@ class Similarity(LabelledTexts, name="similarity"):
     def agreement(self, predicted: Scores, reference: Scores) -> dict[str, float]:
         """Return the correlation of both models' cosines, and of their ranks."""
         return agreement_of_scores(predicted, reference)
+
+    def output_labels(self, examples: Examples) -> tuple[str, ...]:
+        """Return none: an embedding model has no head."""
+        return ()
+
+    def labelled(self, encoder: Encoder, examples: Examples, max_length: int) -> TrainingExamples:
+        """Return both sides of every pair, and how similar they are from 0 to 1."""
+        from octavo.methods.training.pairs import tokenize_pairs
+
+        pairs = [(text[0], text[1]) for text in examples.texts]
+        return tokenize_pairs(encoder, pairs, examples.labels, max_length)

@@ -26,7 +26,7 @@ from octavo.tasks.reading.rows import Source
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder
-    from octavo.tasks.kinds.labelling import TaskLabelled
+    from octavo.methods.training.examples import Examples as TrainingExamples
 
 T = TypeVar("T")
 TRAIN, DEV = "train", "dev"
@@ -104,6 +104,9 @@ class Task(Variant, family="kind of task"):
             raise DataError(f"{self.title} has no data for {split}; give it a file (--data), or rows")
         return self._part(split) if self.dev is None else self._read(self.train, split)
 
+    def check_labels(self, model: Model, examples: Any) -> None:
+        """Refuse a label that no output of the model stands for; for numbers and ranks there is none."""
+
     def predict(self, model: Model, examples: Any, running: Running) -> Any:
         """Return the model's answers, in the form that `measure` and `agreement` of this kind take."""
         raise NotImplementedError
@@ -122,7 +125,7 @@ class Task(Variant, family="kind of task"):
         """Return the names of a new head's outputs; none for numbers."""
         raise self._untrainable()
 
-    def labelled(self, encoder: Encoder, examples: Any, max_length: int) -> TaskLabelled:
+    def labelled(self, encoder: Encoder, examples: Any, max_length: int) -> TrainingExamples:
         """Return examples as training takes them: tokens, labels, and the loss of outputs and labels."""
         raise self._untrainable()
 

@@ -1,0 +1,124 @@
+"""Distillation on one model: what training without labels mends of recipes, on texts that taught nothing.
+
+    python benchmarks/distill.py MODEL --glue GLUE_DIR [--recipes w8a8,...] [--texts 3000] [-o FILE]
+
+Texts to learn from are sentences of GLUE's training sets (STS-B, MRPC, SST-2, QNLI), without their labels.
+Models are measured as `recipes.py` does: embedders by cosines with the float model on 200 sentences spread
+over STS-B's development set, taggers by labels and entities. Besides presets there are recipes of this file:
+`w4a8-full`, 4-bit weights with a scale a row and every activation in 8 bits, and `w4a8-e2-rows`, the same
+with token tables in 2 bits, a grid for every row. Time is that of the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import time
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from output import add_options, report
+from recipes import column, measure, spread, texts_for
+
+import octavo
+from octavo.methods.distillation.distilling import distill
+from octavo.methods.distillation.settings import Distillation
+from octavo.methods.training.loop import RunOptions
+from octavo.versions import versions
+
+SOURCES = (("STS-B", 7), ("STS-B", 8), ("MRPC", 3), ("SST-2", 0), ("QNLI", 1), ("QNLI", 2))
+"""Columns of sentences in the training sets."""
+
+W4A8_FULL = replace(octavo.recipe("w4a8"), name="w4a8-full", placement="full")
+OWN = {
+    "w4a8-full": W4A8_FULL,
+    "w4a8-e2-rows": replace(
+        W4A8_FULL,
+        name="w4a8-e2-rows",
+        overrides=(*W4A8_FULL.overrides, octavo.Override(sites=("embeddings.token.weight",), bits=2)),
+    ),
+}
+
+
+def texts_to_learn(glue: Path, count: int) -> list[str]:
+    """Return sentences of the training sets, as many of each column, none twice."""
+    found: list[str] = []
+    for folder, index in SOURCES:
+        found += spread(column(glue / folder / "train.tsv", index), count // len(SOURCES))
+    different = list(dict.fromkeys(found))
+    random.Random(0).shuffle(different)
+    return different
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("--glue", required=True, type=Path)
+    parser.add_argument("--recipes", default="w8a8,w4a8-full,w4a8-e2-rows,w4a8-qat,w4a8-e2-qat")
+    parser.add_argument("--texts", type=int, default=3000)
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings other than ours")
+    parser.add_argument("--work", type=Path, help="keep checkpoints here, and resume")
+    add_options(parser)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    encoder = octavo.load(options.model)
+    _, judged = texts_for(encoder, options.glue)
+    # a few sentences are in training and development sets alike
+    texts = [text for text in texts_to_learn(options.glue, options.texts) if text not in judged]
+    kinds = {field: type(value) for field, value in Distillation().to_dict().items()}
+    given = dict(item.split("=") for item in options.set)
+    settings = Distillation(**{name: _read(kinds[name], value) for name, value in given.items()})
+    rows: dict[str, Any] = {}
+    for name in options.recipes.split(","):
+        recipe = OWN.get(name) or octavo.recipe(name)
+        start, cpu = time.perf_counter(), time.process_time()
+        ptq = octavo.quantize(encoder, recipe, texts[: settings.calibration])
+        before = measure(ptq, encoder, judged)
+        middle = time.process_time()
+        work = None if options.work is None else options.work / name
+        model, result = distill(
+            encoder, recipe, texts, settings, work=work, options=RunOptions(progress=_say)
+        )
+        rows[name] = {
+            "before": before,
+            "after": measure(model, encoder, judged),
+            "held_out": {
+                "measure": result.measure,
+                "before": result.error_before,
+                "after": result.error_after,
+            },
+            "scores": [training.scores for training in result.trainings],
+            "cpu_seconds": {"quantize": round(middle - cpu), "distill": round(time.process_time() - middle)},
+            "seconds": round(time.perf_counter() - start),
+        }
+        print(name, rows[name], flush=True)
+    result_document = {
+        "model": Path(options.model).name,
+        "texts": len(texts),
+        "judged": len(judged),
+        "settings": settings.to_dict(),
+        "recipes": rows,
+        "threads": torch.get_num_threads(),
+        "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
+        "versions": versions(),
+    }
+    report(result_document, options.output)
+
+
+def _say(done: int, total: int) -> None:
+    if done == total or done % max(1, total // 20) == 0:
+        print(f"{done} of {total}, {time.process_time():.0f} s", flush=True)
+
+
+def _read(kind: type, value: str) -> Any:
+    return value == "True" if kind is bool else kind(value)
+
+
+if __name__ == "__main__":
+    main()
