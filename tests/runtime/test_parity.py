@@ -52,10 +52,27 @@ def test_float_weights_stay_float_between_rounded_activations(family: str, tmp_p
     assert found.equal > 0.9999
 
 
+@pytest.mark.parametrize(("weights", "activations"), [(4, 8), (4, 4), (8, 6)])
+def test_biases_keep_their_digits_beside_coarse_grids(
+    weights: int, activations: int, tiny_encoder: Encoder, tmp_path: Path
+) -> None:
+    """On the grid of an accumulator of 4-bit numbers a bias would be rounded visibly."""
+    recipe = octavo.Recipe(
+        name="coarse",
+        placement="linear-inputs",
+        weights=octavo.TensorSpec(bits=weights, symmetric=True),
+        activations=octavo.TensorSpec(bits=activations, estimator=octavo.AllMinMax()),
+    )
+    model = octavo.quantize(tiny_encoder, recipe, calibration=list(TEXTS))
+    batch = next(iter(model.batches(list(TEXTS))))[1]
+    found = site_parity(model, export(model, tmp_path / "model.onnx"), batch)
+    assert found.equal > 0.9999 and found.difference < 1e-4
+
+
 def test_steps_of_wide_grids_count_as_steps_of_8_bits(tiny_encoder: Encoder, tmp_path: Path) -> None:
     """One of 65,536 is no difference that matters."""
     wide = octavo.TensorSpec(bits=16, estimator=octavo.AllMinMax())
-    weights = octavo.TensorSpec(bits=4, symmetric=True)
+    weights = octavo.TensorSpec(symmetric=True)
     recipe = octavo.Recipe(name="wide", weights=weights, activations=wide)
     model = octavo.quantize(tiny_encoder, recipe, calibration=list(TEXTS))
     batch = next(iter(model.batches(list(TEXTS))))[1]

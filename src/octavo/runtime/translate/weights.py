@@ -97,8 +97,8 @@ def linear_layer(
         return Value(name=product, flat=flat)
     matrix, scale = _matrix(t, weight, factor)
     fits = fits_accumulator(numbers, t.value(source).scale, scale) and not has_rows_of_zeros(t, weight)
-    clipped = _ends_clipped(t, node) or _begins_clipped(t, source)
-    if (not fits or clipped) if scale is not None else t.rounds_activations:
+    apart = not fits or _ends_clipped(t, node) or _is_coarse(t, source, weight)
+    if apart if scale is not None else t.rounds_activations:
         return Value(
             name=add_apart(t, t.graph.add("MatMul", x, matrix, name=name), numbers, label), flat=flat
         )
@@ -140,10 +140,14 @@ def _ends_clipped(t: Translation, node: fx.Node) -> bool:
     return False
 
 
-def _begins_clipped(t: Translation, source: fx.Node) -> bool:
-    """Return whether what a layer reads is on a grid of fewer steps than a byte's, too coarse for a bias."""
+def _is_coarse(t: Translation, source: fx.Node, weight: fx.Node) -> bool:
+    """Return whether one factor of a product has fewer bits than a byte: too coarse a grid for a bias.
+
+    There are no integer kernels for such products, so that adding in float costs nothing.
+    """
     module = t.module.get_submodule(str(source.target)) if source.op == "call_module" else None
-    return isinstance(module, Quantizer) and module.spec.bits < 8
+    factors = (module, t.weights.get(weight))
+    return any(isinstance(each, Quantizer) and each.spec.bits < 8 for each in factors)
 
 
 def add_apart(t: Translation, product: str, bias: NDArray[np.float64], name: str) -> str:
