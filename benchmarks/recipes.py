@@ -28,6 +28,8 @@ from output import add_options, report
 
 import octavo
 from octavo.fidelity import Reference
+from octavo.fidelity.content import content_mask, label_names
+from octavo.fidelity.entities import EntityTally
 from octavo.graph import Encoder
 from octavo.runtime.file_model import open_model
 from octavo.versions import versions
@@ -95,31 +97,16 @@ def _masked(model: Any, encoder: Encoder, texts: list[str]) -> dict[str, Any]:
 
 def _tagged(model: Any, encoder: Encoder, texts: list[str]) -> dict[str, Any]:
     """Return the share of labels kept and the F1 of entities, as the float model finds them."""
-    assert encoder.tokenizer is not None
-    special = torch.tensor(encoder.tokenizer.all_special_ids)
-    names = encoder.config.id2label
-    same = total = shared = found = 0
+    names, tally = label_names(encoder), EntityTally()
+    same = total = 0
     for _, batch in encoder.batches(texts, 16):
-        kept = batch["attention_mask"].bool() & ~torch.isin(batch["input_ids"], special)
-        best = [m(batch)["logits"].argmax(-1) for m in (encoder, model)]
+        kept = content_mask(encoder, batch)
+        assert kept is not None
+        best = [m(batch)["logits"].argmax(-1) for m in (model, encoder)]
         same, total = same + int((best[0] == best[1])[kept].sum()), total + int(kept.sum())
         for row, tokens in enumerate(kept):
-            spans = [entities([names[int(label)] for label in labels[row][tokens]]) for labels in best]
-            shared, found = shared + len(spans[0] & spans[1]), found + len(spans[0]) + len(spans[1])
-    return {"labels": round(same / total, 4), "tokens": total, "entities": round(2 * shared / found, 4)}
-
-
-def entities(labels: list[str]) -> set[tuple[int, int, str]]:
-    """Return the entities (start, end, kind) of BIO labels; an I- after another kind begins one."""
-    spans, start, kind = set(), 0, ""
-    for place, label in enumerate([*labels, "O"]):
-        begins = label == "O" or label.startswith("B-") or label[2:] != kind
-        if kind and begins:
-            spans.add((start, place, kind))
-            kind = ""
-        if label != "O" and not kind:
-            start, kind = place, label[2:]
-    return spans
+            tally.add(*([names[int(label)] for label in labels[row][tokens]] for labels in best))
+    return {"labels": round(same / total, 4), "tokens": total, "entities": round(tally.f1, 4)}
 
 
 def one(encoder: Encoder, name: str, calibration: list[str], texts: list[str], files: bool) -> dict[str, Any]:

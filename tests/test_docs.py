@@ -22,8 +22,9 @@ from octavo.methods.passes import PASSES
 from octavo.runtime.backends import BACKENDS
 from octavo.spec import Budget, Estimator, Granularity, Pass, dump_recipe, parse_recipe
 from octavo.spec.presets import PRESETS
-from octavo.tasks import glue
+from octavo.tasks import glue, read_task_file
 from tests.graph import families
+from tests.own_data import write_own_data
 from tests.test_layering import RANK
 
 ROOT = Path(__file__).parents[1]
@@ -48,9 +49,10 @@ def commands(page: Path) -> list[list[str]]:
 
 @pytest.fixture
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with `texts.txt`, the current one."""
+    """A folder with `texts.txt` and the files of `your-data.md`, the current one."""
     lines = TEXTS.read_text(encoding="utf-8").splitlines()
     (tmp_path / "texts.txt").write_text("\n".join(lines[:16]) + "\n", encoding="utf-8")
+    write_own_data(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -91,11 +93,20 @@ def test_commands_run(page: Path, reader: Path) -> None:
         assert result.exit_code == 0, f"octavo {shlex.join(arguments)}\n{result.output}"
 
 
-RECIPES = [
+YAML = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}[{number}]")
     for page in PAGES
     for number, block in enumerate(blocks(page, "yaml"))
 ]
+TASK_FILES = [shown for shown in YAML if str(shown.values[0]).startswith("kind:")]
+RECIPES = [shown for shown in YAML if shown not in TASK_FILES]
+
+
+@pytest.mark.parametrize("block", TASK_FILES)
+def test_task_files_in_the_docs_are_read(block: str, reader: Path) -> None:
+    Path("task.yaml").write_text(block, encoding="utf-8")
+    task = read_task_file("task.yaml")
+    assert len(task.read("train")) > len(task.read("dev")) > 0
 
 
 def completed(block: str) -> str:

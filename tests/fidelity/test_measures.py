@@ -64,13 +64,21 @@ def test_plain_data_is_valid_json_and_reads_back(quality: Quality) -> None:
 
 def test_every_measure_is_read_from_a_row_by_its_name() -> None:
     row = Quality(
-        cosine=Cosine(mean=1, worst=2), sqnr=3, agreement=4, kl=5, correlation=6, neighbours=7
+        cosine=Cosine(mean=1, worst=2),
+        sqnr=3,
+        agreement=4,
+        kl=5,
+        correlation=6,
+        neighbours=7,
+        rank_correlation=8,
+        entities=9,
+        spans=10,
     ).to_dict()
-    assert [read_measure(row, name) for name in MEASURES] == [1, 2, 3, 4, 5, 6, 7]
+    assert [read_measure(row, name) for name in MEASURES] == list(range(1, 11))
 
 
 def test_rows_of_before_are_still_read() -> None:
     row = {"cosine_mean": 1, "cosine_worst": 2, "sqnr_db": 3, "agreement": 4, "neighbour_overlap": 7}
-    assert [read_measure(row, name) for name in MEASURES] == [1, 2, 3, 4, None, None, 7]
+    assert [read_measure(row, name) for name in MEASURES] == [1, 2, 3, 4, None, None, 7, None, None, None]
     assert all(map(is_measure, row))
     assert not is_measure("bytes")

@@ -76,3 +76,26 @@ def test_beyond_the_limit_a_uniform_sample_is_kept() -> None:
     kept = neighbours._sample()[1]
     positions = 500 * kept[:, 0] / kept[:, 1]
     assert positions.mean() == pytest.approx(500, abs=90)
+
+
+def test_rank_correlation_is_the_mean_of_spearmans_over_texts() -> None:
+    from scipy.stats import spearmanr
+
+    first, second = (
+        torch.randn(30, 8, generator=torch.Generator().manual_seed(0)),
+        torch.randn(30, 8, generator=torch.Generator().manual_seed(1)),
+    )
+    overlap = NeighbourOverlap()
+    overlap.update(first, first + 0.3 * second)
+    units = [torch.nn.functional.normalize(each, dim=1) for each in (first, first + 0.3 * second)]
+    mine, theirs = ((unit @ unit.T).numpy() for unit in units)
+    others = [[other for other in range(30) if other != text] for text in range(30)]
+    each = [spearmanr(mine[t, others[t]], theirs[t, others[t]]).statistic for t in range(30)]
+    assert overlap.rank_correlation() == pytest.approx(sum(each) / 30, abs=1e-6)
+
+
+def test_two_texts_have_no_order() -> None:
+    overlap = NeighbourOverlap()
+    assert overlap.rank_correlation() is None
+    overlap.update(torch.eye(2), torch.eye(2))
+    assert overlap.rank_correlation() is None

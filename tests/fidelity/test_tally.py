@@ -174,3 +174,43 @@ def test_an_unknown_head_is_refused() -> None:
 def test_nothing_seen_is_refused() -> None:
     with pytest.raises(OctavoError, match="saw no outputs"):
         FidelityTally("encoder").result()
+
+
+# -- in the head's language ----------------------------------------------------------------------------------
+
+
+def one_hot(*labels: int, classes: int = 3) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.tensor([labels]), classes).double()
+
+
+def test_taggers_agree_in_the_entities_of_the_text() -> None:
+    tally = FidelityTally("token-classification", labels=("O", "B-PER", "I-PER"))
+    mine, theirs = one_hot(1, 1, 2, 0, 1), one_hot(0, 1, 2, 1, 0)
+    content = torch.tensor([[0, 1, 1, 1, 0]])  # what is tagged at special tokens counts nowhere
+    tally.update({"logits": mine}, {"logits": theirs}, torch.ones(1, 5), content)
+    assert tally.result().entities == pytest.approx(2 / 3)  # one of one and two entities
+    assert tally.result().quality().entities == pytest.approx(2 / 3)
+
+
+def test_labels_that_name_no_entity_and_other_heads_have_none() -> None:
+    tally = FidelityTally("token-classification", labels=("NOUN", "VERB", "X"))
+    tally.update({"logits": one_hot(1, 2)}, {"logits": one_hot(1, 2)})
+    assert tally.result().entities is None and tally.result().spans is None
+
+
+def test_readers_agree_in_the_overlap_of_their_answers() -> None:
+    tally = FidelityTally("question-answering")
+    peaks = torch.eye(5).double()
+    mine = {"start_logits": peaks[[1, 1]], "end_logits": peaks[[3, 3]]}
+    theirs = {"start_logits": peaks[[1, 2]], "end_logits": peaks[[3, 2]]}
+    tally.update(mine, theirs, torch.ones(2, 5), torch.tensor([[0, 1, 1, 1, 1]] * 2))
+    assert tally.result().spans == pytest.approx((1 + 2 / 4) / 2)
+
+
+def test_rerankers_have_a_rank_correlation() -> None:
+    tally = FidelityTally("sequence-classification")
+    tally.update(
+        {"logits": torch.tensor([[1.0], [2.0], [9.0]])}, {"logits": torch.tensor([[0.1], [0.2], [0.3]])}
+    )
+    found = tally.result()
+    assert found.rank_correlation == pytest.approx(1) and found.correlation["logits"] < 1

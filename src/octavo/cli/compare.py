@@ -51,7 +51,10 @@ _COLUMNS = {
     "sqnr": ("SQNR dB", ".1f"),
     "agreement": ("agreement", ".1%"),
     "correlation": ("correlation", ".4f"),
+    "rank_correlation": ("ranks", ".4f"),
     "neighbours": ("neighbours", ".1%"),
+    "entities": ("entities", ".1%"),
+    "spans": ("answers", ".1%"),
 }
 
 

@@ -33,9 +33,10 @@ if TYPE_CHECKING:
 _HELP = """Measure a model: how faithful it is to another one, or its score on a task.
 
 **Fidelity** needs no labels: both models read the same texts, and what they answer is compared. For embedding
-models that is the cosine of the two embeddings of each text and the share of nearest neighbours that stay the
-same; for classifiers the agreement of their predictions and the KL divergence; for all the signal to
-quantization noise ratio (SQNR) of each output.
+models that is the cosine of the two embeddings of each text, the share of nearest neighbours that stay the
+same and the rank correlation of cosines; for classifiers the agreement of their predictions and the KL
+divergence; for taggers the entities that both name, for readers the overlap of their answers, for rerankers
+the rank correlation of their scores; for all the signal to quantization noise ratio (SQNR) of each output.
 
 A **task** of your own is a file with labels: a table (`--data reviews.csv --text review --label stars`, two
 `--text` for pairs), a CoNLL file, SQuAD's JSON, or a folder in BEIR's layout to search in. `--task` names the
@@ -228,6 +229,14 @@ def _fidelity_table(result: Evaluation, fidelity: Fidelity) -> Table:
     neighbours = fidelity.neighbours
     if neighbours is not None and neighbours.kept is not None:
         table.add_row(f"{neighbours.of} nearest neighbours kept", f"{neighbours.kept:.1%}")
+    for title, value in (
+        ("F1 of entities, both models", fidelity.entities),
+        ("overlap of answers", fidelity.spans),
+    ):
+        if value is not None:
+            table.add_row(title, f"{value:.1%}")
+    if fidelity.rank_correlation is not None:
+        table.add_row("rank correlation", f"{fidelity.rank_correlation:.4f}")
     for title, values, form in (
         ("same prediction", fidelity.agreement, ".1%"),
         ("KL divergence (nats)", fidelity.kl, ".4f"),

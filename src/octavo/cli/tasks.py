@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from octavo.cli.console import Console
 from octavo.errors import OctavoError
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ class TaskChoice:
             assert isinstance(found, Task)  # GLUE's names were dealt with
             kind = type(found)
         else:
-            kind = guess_kind(self.data, label=self.label, head=head, training=self.training)
+            kind = guess_kind(self.data, text=self.text, label=self.label, head=head, training=self.training)
         if self.data is None:
             raise OctavoError(f"{kind.variant_name} needs data; give a file or folder: --data PATH")
         columns = {"text": tuple(self.text), "label": tuple(self.label)}
@@ -140,12 +139,6 @@ class TaskChoice:
         given = [f"--{name}" for name, value in (("text", self.text), ("label", self.label)) if value]
         if given:
             raise OctavoError(f"{why}; leave out {' and '.join(given)}")
-
-
-def announce(console: Console, task: str | Task, examples: Any) -> None:
-    """Say what was understood of a user's own data."""
-    if not isinstance(task, str):
-        console.note(f"{examples.source}: {task.variant_name}, {len(examples)} examples")
 
 
 def _one(names: tuple[str, ...]) -> str | tuple[str, ...]:

@@ -5,7 +5,10 @@ sqnr                        signal to quantization noise ratio in dB, infinite f
 agreement                   share of equal predictions, 0 to 1
 kl                          mean KL(reference || model) in nats
 correlation                 Pearson's, for heads with a single logit
+rank_correlation            Spearman's: of a single logit over texts, or of each text's cosines with others
 neighbours                  share of each text's nearest neighbours that stay the same
+entities                    F1 of the entities that two taggers name
+spans                       overlap of the spans that two readers answer with, as the F1 of their tokens
 """
 
 from __future__ import annotations
@@ -51,7 +54,8 @@ class Fidelity:
     """A comparison of two models; dictionaries are by output name.
 
     cosine is of the pooled embedding for bare encoders, else of the logits; None for a single logit, which
-    has no direction. neighbours is None for models with a head.
+    has no direction. neighbours is None for models with a head, rank_correlation for all but embeddings and
+    single logits, entities for all but taggers whose labels name entities, spans for all but readers.
     """
 
     texts: int
@@ -61,6 +65,9 @@ class Fidelity:
     kl: dict[str, float] = field(default_factory=dict)
     correlation: dict[str, float] = field(default_factory=dict)
     neighbours: Neighbours | None = None
+    rank_correlation: float | None = None
+    entities: float | None = None
+    spans: float | None = None
 
     def quality(self, score: float | None = None) -> Quality:
         """Return one number for each measure, and the score of a task where there is one."""
@@ -71,6 +78,9 @@ class Fidelity:
             kl=_one(self.kl),
             correlation=_one(self.correlation),
             neighbours=None if self.neighbours is None else self.neighbours.kept,
+            rank_correlation=self.rank_correlation,
+            entities=self.entities,
+            spans=self.spans,
             score=score,
         )
 
@@ -93,6 +103,9 @@ class Quality:
     kl: float | None = None
     correlation: float | None = None
     neighbours: float | None = None
+    rank_correlation: float | None = None
+    entities: float | None = None
+    spans: float | None = None
     score: float | None = None
 
     @property
@@ -119,7 +132,18 @@ class Quality:
         return cls(**{**plain, "cosine": cosine, "sqnr": sqnr})
 
 
-MEASURES = ("cosine.mean", "cosine.worst", "sqnr", "agreement", "kl", "correlation", "neighbours")
+MEASURES = (
+    "cosine.mean",
+    "cosine.worst",
+    "sqnr",
+    "agreement",
+    "kl",
+    "correlation",
+    "neighbours",
+    "rank_correlation",
+    "entities",
+    "spans",
+)
 
 
 def read_measure(row: Mapping[str, Any], name: str) -> Any:

@@ -7,8 +7,10 @@ from torch import Tensor
 
 NEIGHBOURS = 10
 NEIGHBOUR_TEXTS = 10_000
+RANKED_TEXTS = 1000
 
 _CHUNK = 512
+_FEWEST = 3
 # Duplicated texts tie; which of them comes first is noise, so neighbours within this cosine count as equal.
 _TIE = 1e-6
 
@@ -43,6 +45,25 @@ class NeighbourOverlap:
         k = min(NEIGHBOURS, texts - 1)
         return (_recall(embeddings, reference, k) if k > 0 else None), k, texts
 
+    def rank_correlation(self) -> float | None:
+        """Return the mean over texts of Spearman's correlation of their cosines with all others, by both.
+
+        At most 1000 texts are asked; None for fewer than three, which have no order.
+        """
+        if not self._chunks:
+            return None
+        _, embeddings, reference = self._sample()
+        texts = len(embeddings)
+        if texts < _FEWEST:
+            return None
+        total = 0.0
+        asked = min(texts, RANKED_TEXTS)
+        for start in range(0, asked, _CHUNK):
+            rows = torch.arange(start, min(start + _CHUNK, asked))
+            mine, theirs = (_ranks(_similarities(each, rows)) for each in (embeddings, reference))
+            total += float((mine * theirs).sum())
+        return total / asked
+
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
         # The texts with the smallest random keys are a uniform sample, however they arrived.
         keys, embeddings, reference = (torch.cat(parts) for parts in zip(*self._chunks, strict=True))
@@ -67,6 +88,13 @@ def _recall(embeddings: Tensor, reference: Tensor, k: int) -> float:
         threshold = true.topk(k).values[:, -1:] - _TIE
         hits += int((true.gather(1, found) >= threshold).sum())
     return hits / (k * len(embeddings))
+
+
+def _ranks(similarities: Tensor) -> Tensor:
+    """Return the ranks of each row with mean 0 and norm 1, without the text itself, at minus infinity."""
+    ranks = similarities.argsort(dim=1, stable=True).argsort(dim=1).double()
+    kept = ranks[ranks > 0].reshape(len(ranks), -1)
+    return torch.nn.functional.normalize(kept - kept.mean(dim=1, keepdim=True), dim=1)
 
 
 def _similarities(embeddings: Tensor, rows: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from octavo.errors import DataError
+from octavo.fidelity.content import content_mask, label_names
 from octavo.fidelity.measures import EMBEDDING, Fidelity
 from octavo.fidelity.tally import FidelityTally
 from octavo.graph import Encoder, Text
@@ -65,12 +66,13 @@ class Reference:
 
     def compare(self, model: Comparable, progress: Progress = silent) -> Fidelity:
         """Run a model on the same batches; progress counts texts."""
-        tally = FidelityTally(model.head)
+        tally = FidelityTally(model.head, labels=label_names(self._model))
         done = 0
         for number, (indices, batch) in enumerate(self._batches):
             with torch.no_grad():
                 outputs = _outputs(model, batch)
-            tally.update(outputs, self._outputs(number, batch), batch.get("attention_mask"))
+            reference = self._outputs(number, batch)
+            tally.update(outputs, reference, batch.get("attention_mask"), content_mask(self._model, batch))
             done += len(indices)
             progress(done, self._texts)
         return tally.result()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from octavo.errors import ModelError, OctavoError
+from octavo.fidelity.entities import EntityTally, names_entities
 from octavo.fidelity.measures import EMBEDDING, Cosine, Fidelity, Neighbours
 from octavo.fidelity.neighbours import NEIGHBOUR_TEXTS, NeighbourOverlap
-from octavo.numerics.metrics import pearson
+from octavo.fidelity.spans import best_span, span_overlap
+from octavo.numerics.metrics import pearson, spearman
 
 Array = Tensor | NDArray[Any]
 
+_TAGS, _SPANS = "token-classification", "question-answering"
 HEADS = ("encoder", "sequence-classification", "token-classification", "question-answering", "masked-lm")
 
 # Elements compared at a time in float64: the logits of a language model are far larger than its input.
@@ -61,8 +64,14 @@ class _OutputTally:
         return 10 * math.log10(max(self.signal, 1e-300) / self.noise)
 
     def correlation(self) -> float:
+        return pearson(*self._both())
+
+    def rank_correlation(self) -> float:
+        return spearman(*self._both())
+
+    def _both(self) -> tuple[NDArray[Any], NDArray[Any]]:
         x, y = (torch.cat(parts).numpy() for parts in zip(*self.values, strict=True))
-        return pearson(x, y)
+        return x, y
 
 
 class FidelityTally:
@@ -70,25 +79,50 @@ class FidelityTally:
 
     For a bare encoder the outputs include the pooled embedding of each text, named `embedding`. Of those
     and of single logits values are kept: at most 10 000 embeddings, and 16 bytes a text for single logits.
+
+    Arguments:
+        labels: what the outputs of a tagger stand for, in their order, to compare the entities they name.
     """
 
-    def __init__(self, head: str, *, neighbour_limit: int = NEIGHBOUR_TEXTS, seed: int = 0) -> None:
+    def __init__(
+        self,
+        head: str,
+        *,
+        labels: Sequence[str] = (),
+        neighbour_limit: int = NEIGHBOUR_TEXTS,
+        seed: int = 0,
+    ) -> None:
         if head not in HEADS:
             raise ModelError(f"Fidelity of head {head!r} is not defined; known heads are {', '.join(HEADS)}.")
         self._head = head
         self._texts = 0
         self._tallies: dict[str, _OutputTally] = {}
         self._overlap = NeighbourOverlap(limit=neighbour_limit, seed=seed)
+        self._labels = tuple(labels)
+        self._entities = EntityTally() if head == _TAGS and names_entities(labels) else None
+        self._spans: list[float] = []
 
     def update(
-        self, outputs: Mapping[str, Array], reference: Mapping[str, Array], mask: Array | None = None
+        self,
+        outputs: Mapping[str, Array],
+        reference: Mapping[str, Array],
+        mask: Array | None = None,
+        content: Array | None = None,
     ) -> None:
-        """Add a batch: outputs by name, (B, d), (B, T) or (B, T, d); mask (B, T): 1 for tokens that count."""
+        """Add a batch.
+
+        Arguments:
+            outputs, reference: by name, (B, d), (B, T) or (B, T, d).
+            mask: (B, T), 1 for tokens that count.
+            content: (B, T), 1 for tokens of the text, which entities and answers are made of; the mask's if
+                left out.
+        """
         for name, output in outputs.items():
             model, target = _same(name, output, reference)
             self._compare(name, model, target, None if mask is None else _tensor(mask) == 1)
         if EMBEDDING in outputs:
             self._overlap.update(_tensor(outputs[EMBEDDING]), _tensor(reference[EMBEDDING]))
+        self._read(outputs, reference, mask if content is None else content)
         self._texts += len(next(iter(outputs.values())))
 
     def result(self) -> Fidelity:
@@ -105,7 +139,23 @@ class FidelityTally:
             kl={name: tally.kl / tally.rows for name, tally in classified.items()},
             correlation={name: tally.correlation() for name, tally in single.items()},
             neighbours=self._neighbours(),
+            rank_correlation=self._rank_correlation(single.values()),
+            entities=None if self._entities is None or not self._entities.found else self._entities.f1,
+            spans=sum(self._spans) / len(self._spans) if self._spans else None,
         )
+
+    def _read(
+        self, outputs: Mapping[str, Array], reference: Mapping[str, Array], content: Array | None
+    ) -> None:
+        """Add the entities of taggers and the spans of readers, text by text."""
+        if self._entities is not None:
+            _add_entities(self._entities, self._labels, outputs["logits"], reference["logits"], content)
+        if self._head == _SPANS:
+            self._spans += _overlaps(outputs, reference, content)
+
+    def _rank_correlation(self, single: Collection[_OutputTally]) -> float | None:
+        ranked = [tally.rank_correlation() for tally in single]
+        return sum(ranked) / len(ranked) if ranked else self._overlap.rank_correlation()
 
     def _compare(self, name: str, model: Tensor, reference: Tensor, mask: Tensor | None) -> None:
         rows, target, valid = self._rows(model, reference, mask)
@@ -146,6 +196,34 @@ class FidelityTally:
     def _neighbours(self) -> Neighbours | None:
         kept, of, texts = self._overlap.result()
         return Neighbours(kept=kept, of=of, texts=texts) if texts else None
+
+
+def _add_entities(
+    tally: EntityTally, labels: Sequence[str], model: Array, reference: Array, content: Array | None
+) -> None:
+    best = [_tensor(logits).argmax(-1).cpu() for logits in (model, reference)]
+    kept = torch.ones_like(best[0], dtype=torch.bool) if content is None else _tensor(content).cpu() == 1
+    for mine, theirs, tokens in zip(*best, kept, strict=True):
+        named = [[labels[int(label)] for label in row[tokens]] for row in (mine, theirs)]
+        tally.add(*named)
+
+
+def _overlaps(
+    outputs: Mapping[str, Array], reference: Mapping[str, Array], content: Array | None
+) -> list[float]:
+    """Return the overlap of both models' best spans of each text that has a token to answer with."""
+    both = [
+        [_tensor(given[f"{side}_logits"]).double().cpu().numpy() for side in ("start", "end")]
+        for given in (outputs, reference)
+    ]
+    shape = both[0][0].shape
+    kept = np.ones(shape, dtype=bool) if content is None else (_tensor(content).cpu() == 1).numpy()
+    found = []
+    for row, allowed in enumerate(kept):
+        spans = [best_span(start[row], end[row], allowed) for start, end in both]
+        if spans[0] is not None and spans[1] is not None:
+            found.append(span_overlap(spans[0][1], spans[1][1]))
+    return found
 
 
 def _same(name: str, output: Array, reference: Mapping[str, Array]) -> tuple[Tensor, Tensor]:

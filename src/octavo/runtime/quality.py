@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from octavo.errors import ModelError
 from octavo.fidelity import FidelityTally, Quality
+from octavo.fidelity.content import content_mask, label_names
 from octavo.fidelity.measures import EMBEDDING
 from octavo.graph.encoder import Encoder, Text
 from octavo.runtime.artifacts import Artifact, is_file, split_backend
@@ -24,14 +25,15 @@ def measure_quality(
 ) -> list[Quality]:
     """Compare every artifact with the first on texts; the first with a tokenizer makes the tokens."""
     chosen = reader if reader is not None else find_reader(artifacts)
-    tallies = [FidelityTally(chosen.head) for _ in artifacts]
+    tallies = [FidelityTally(chosen.head, labels=label_names(chosen)) for _ in artifacts]
     for _, batch in chosen.batches(list(texts)):
+        content = content_mask(chosen, batch)
         feed = {name: tensor.numpy() for name, tensor in batch.items()}
         outputs = [
             named_outputs(artifact.run(feed), feed["attention_mask"], chosen) for artifact in artifacts
         ]
         for tally, found in zip(tallies, outputs, strict=True):
-            tally.update(found, outputs[0], feed["attention_mask"])
+            tally.update(found, outputs[0], feed["attention_mask"], content)
     return [tally.result().quality() for tally in tallies]
 
 

@@ -207,6 +207,28 @@ _W4A8 = replace(
     passes=_INT8_GPTQ,
 )
 
+
+def _few_bits(bits: int) -> Recipe:
+    """Return linear layers of few bits, weights and inputs alike, by the passes that keep most."""
+    return Recipe(
+        name=f"w{bits}a{bits}",
+        description=f"{bits}-bit weights and inputs of linear layers, for research; in no table of the paper",
+        placement="linear-inputs",
+        weights=TensorSpec(bits=bits, symmetric=True, granularity=PerChannel(), estimator=Mse()),
+        activations=TensorSpec(bits=bits, estimator=AllMinMax()),
+        overrides=(
+            _NORMS_FLOAT,
+            Override(roles=("embedding_weight",), bits=8, estimator=MinMax(), optional=True),
+        ),
+        passes=(
+            Equalize(roles=(*_NORM_OUTPUTS, "value", "attention_context", "ffn_hidden"), optional=True),
+            Gptq(),
+            ClipTokens(),
+            BiasCorrection(),
+        ),
+    )
+
+
 _FP8_WEIGHTS = TensorSpec(symmetric=True, granularity=PerChannel(), format=E4M3())
 _FP8_ACTIVATIONS = TensorSpec(symmetric=True, estimator=AllMinMax(), format=E4M3())
 
@@ -334,6 +356,8 @@ _PRESETS = (
     _INT8_SMALL,
     _INT8_WEIGHTS,
     _W4A8,
+    _few_bits(6),
+    _few_bits(4),
     _FP8,
     _FP8_FULL,
 )

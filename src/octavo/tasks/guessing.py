@@ -25,12 +25,17 @@ from octavo.tasks.reading.rows import Row, Source, columns_of, describe_source, 
 
 
 def guess_kind(
-    data: Source, *, label: Sequence[str] = (), head: str | None = None, training: bool = False
+    data: Source,
+    *,
+    text: Sequence[str] = (),
+    label: Sequence[str] = (),
+    head: str | None = None,
+    training: bool = False,
 ) -> type[Task]:
     """Return the kind that data most likely is; what cannot be told is an error that lists the kinds.
 
     Arguments:
-        label: the columns of labels, where a table was described.
+        text, label: the columns of texts and of labels, where a table was described.
         head: the model's head, which tells similarity from regression; training: a new head is made.
     """
     layout = _by_layout(data)
@@ -39,7 +44,8 @@ def guess_kind(
     rows = read_rows(data)
     columns = set(columns_of(rows))
     if label:
-        return _by_labels([_values(rows, column) for column in label], head, training)
+        embeds = len(text) > 1 and head == "encoder" and not training
+        return _by_labels([_values(rows, column) for column in label], embeds)
     if columns >= {"question", "context", "answers"}:
         return QuestionAnswering
     if columns & set(conll.WORDS) and columns & set(conll.TAGS):
@@ -76,14 +82,14 @@ def _values(rows: Sequence[Row], column: str) -> list[Any]:
     return [row[column] for row in rows]
 
 
-def _by_labels(columns: Sequence[Sequence[Any]], head: str | None, training: bool) -> type[Task]:
+def _by_labels(columns: Sequence[Sequence[Any]], embeds: bool) -> type[Task]:
     values = columns[0]
     if len(columns) > 1 or isinstance(values[0], list | tuple):
         return MultiLabel
     numbers = [_number(value) for value in values]
     if None in numbers:
         return Classification
-    if head == "encoder" and not training:
+    if embeds:
         return Similarity
     return Classification if all(float(n or 0).is_integer() for n in numbers) else Regression
 

@@ -41,6 +41,10 @@ class Classification(LabelledTexts, name="classification"):
         super().check_model(model)
         check_outputs(self, model, at_least=2)
 
+    def check_labels(self, model: Model, examples: Examples) -> None:
+        """Refuse a class that no output stands for."""
+        self._names(model, examples)
+
     def _read(self, source: Source, split: str) -> Examples:
         return self._examples(source, split, self._label, tuple)
 
@@ -53,7 +57,7 @@ class Classification(LabelledTexts, name="classification"):
 
     def predict(self, model: Model, examples: Examples, running: Running) -> list[str]:
         """Return the class of every text, as the data writes it."""
-        names = model_labels(model, self.labels, examples.labels, examples.where)
+        names = self._names(model, examples)
         return [names[index] for index in logits_of(model, examples, running).argmax(axis=1)]
 
     def measure(self, predicted: list[str], examples: Examples) -> dict[str, float]:
@@ -78,6 +82,9 @@ class Classification(LabelledTexts, name="classification"):
         """Return tokens and the index of every text's class among the model's outputs, (n,)."""
         from octavo.methods.training.labelled import tokenize_labelled
 
-        names = model_labels(encoder, self.labels, examples.labels, examples.where)
+        names = self._names(encoder, examples)
         indices = np.asarray([names.index(label) for label in examples.labels], dtype=np.int64)
         return with_loss(tokenize_labelled(encoder, examples.texts, indices, max_length), class_loss)
+
+    def _names(self, model: Model, examples: Examples) -> tuple[str, ...]:
+        return model_labels(model, self.labels, examples.labels, examples.where)

@@ -61,6 +61,10 @@ class MultiLabel(LabelledTexts, name="multi-label"):
         super().check_model(model)
         check_outputs(self, model, at_least=1)
 
+    def check_labels(self, model: Model, examples: Examples) -> None:
+        """Refuse a label that no output stands for."""
+        self._names(model, examples)
+
     def _read(self, source: Source, split: str) -> Examples:
         return self._examples(
             source, split, self._marked if len(self.label_columns) > 1 else self._named, tuple

@@ -104,6 +104,9 @@ class Task(Variant, family="kind of task"):
             raise DataError(f"{self.title} has no data for {split}; give it a file (--data), or rows")
         return self._part(split) if self.dev is None else self._read(self.train, split)
 
+    def check_labels(self, model: Model, examples: Any) -> None:
+        """Refuse a label that no output of the model stands for; for numbers and ranks there is none."""
+
     def predict(self, model: Model, examples: Any, running: Running) -> Any:
         """Return the model's answers, in the form that `measure` and `agreement` of this kind take."""
         raise NotImplementedError

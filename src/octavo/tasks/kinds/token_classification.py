@@ -62,6 +62,10 @@ class TokenClassification(Task, name="token-classification"):
         if not isinstance(self.text, str) or not isinstance(self.label, str):
             raise SpecError("token-classification has one column of words and one of tags")
 
+    def check_labels(self, model: Model, examples: TaggedExamples) -> None:
+        """Refuse a tag that no output stands for."""
+        self._names(model, examples)
+
     def _read(self, source: Source, split: str) -> TaggedExamples:
         sentences = read_tagged(source, self.text, self.label)
         return TaggedExamples(
