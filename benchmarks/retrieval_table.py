@@ -25,9 +25,7 @@ def row(name: str, found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    print(
-        "| model | FP32 | `int8` | kept | same ten documents | `int8`, int8 vectors | `int8`, binary vectors |"
-    )
+    print("| model | FP32 | `int8` | kept | same ten documents | int8 vectors | binary vectors |")
     print("|---|---|---|---|---|---|---|")
     for file in sys.argv[1:]:
         print(row(Path(file).stem, json.loads(Path(file).read_text(encoding="utf-8"))))

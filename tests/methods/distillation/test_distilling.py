@@ -35,7 +35,7 @@ def sentences(count: int, seed: int = 0) -> list[str]:
     return [" ".join(word() for _ in range(chooser.randint(1, 5))) for _ in range(count)]
 
 
-TEXTS = sentences(136)
+TEXTS = sentences(100)
 
 HEADS: dict[str, tuple[str, dict[str, Any], str]] = {
     "embedder": ("BertModel", {}, "1 - cosine"),

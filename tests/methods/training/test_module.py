@@ -126,3 +126,35 @@ def test_what_cannot_be_asked_is_told(tiny_bert_folder: Callable[..., Path]) -> 
     reader = load(str(tiny_bert_folder("BertForQuestionAnswering")))
     with pytest.raises(ModelError, match="start_positions and end_positions; give both"):
         TrainableEncoder(quantize(reader, recipe("w8a8"), TEXTS))(ids, start_positions=torch.tensor([1]))
+
+
+def test_it_trains_in_the_trainer_of_transformers(
+    tiny_bert_folder: Callable[..., Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("accelerate")
+    encoder = load(str(tiny_bert_folder("BertForSequenceClassification")))
+    assert encoder.tokenizer is not None
+    module = TrainableEncoder(quantize(encoder, recipe("w8a8"), TEXTS))
+    texts, labels = tiny.texts(64)
+    fill = {"padding": "max_length", "max_length": 16, "truncation": True}
+    rows = [
+        {**encoder.tokenizer(text, **fill), "labels": label}
+        for text, label in zip(texts, labels, strict=True)
+    ]
+    arguments = transformers.TrainingArguments(
+        str(tmp_path / "runs"),
+        num_train_epochs=4,
+        per_device_train_batch_size=16,
+        learning_rate=2e-3,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        logging_steps=1000,
+        disable_tqdm=True,
+    )
+    trainer = transformers.Trainer(model=module, args=arguments, train_dataset=rows, eval_dataset=rows)
+    before = trainer.evaluate()["eval_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_loss"] < before
+    model = module.finish()
+    assert tiny.accuracy(load(str(model.save(tmp_path / "model"))), tiny.data(encoder)) >= 0.5

@@ -29,7 +29,8 @@ from octavo.spec import FixedRanges, LearnedRanges, Recipe, recipe_to_dict
 
 FEWEST = 16
 """Texts below which nothing can be learned that holds for others."""
-FEW = 128
+FEW = 64
+"""Texts below which those may be learned by heart."""
 _ABOUT = "distillation.json"
 _MOST_HELD = 256
 _PRECISE = 8
