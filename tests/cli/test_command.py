@@ -23,8 +23,8 @@ OPTIONS = {
     "diagnose": "--texts --output --sensitivity --recipe --sequence --attention --task --data --text "
     "--label --limit --max-length --batch-size --force --seed --device --head",
     "distill": "--recipe --texts --output --learn --blocks --epochs --batch-size --learning-rate "
-    "--range-learning-rate --limit --max-length --calibration-texts --temperature --relation --tokens --hidden "
-    "--attention --force --seed --device --head",
+    "--range-learning-rate --limit --max-length --calibration-texts --temperature --relation --tokens "
+    "--hidden --attention --force --seed --device --head",
     "sites": "--placement --weights --head",
     "recipes": "",
     "quantize": "--recipe --output --calibration --batch-size --limit --max-length --work --force --seed "
