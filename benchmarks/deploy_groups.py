@@ -28,7 +28,7 @@ from octavo.runtime.artifacts import Artifact, open_artifacts
 from octavo.runtime.backends import BACKENDS, DEFAULT
 from octavo.runtime.benchmark import sample
 from octavo.runtime.quality import find_reader, measure_quality
-from octavo.spec import Granularity, Override, PerGroup, PerTensor
+from octavo.spec import Granularity, Override, Pass, PerGroup, PerTensor
 from octavo.tasks.demo import split_demo_texts
 from octavo.versions import versions
 
@@ -40,11 +40,11 @@ WHOLE = PerTensor()
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """Ranges of norm outputs and of the hidden layer; `fold` keeps the pass of the recipe instead."""
+    """Ranges of norm outputs and of the hidden layer, and passes in their place."""
 
     norms: Granularity = WHOLE
     hidden: Granularity = WHOLE
-    fold: bool = False
+    passes: tuple[Pass, ...] = ()
     in_place: bool = False
 
     @property
@@ -56,9 +56,11 @@ def optimal(groups: int) -> PerGroup:
     return PerGroup(groups=groups, permute=True, sizes="optimal")
 
 
+NORMS = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
+FOLDED = (octavo.Fold(roles=NORMS, optional=True),)
 VARIANTS: dict[str, Variant] = {
     "per tensor": Variant(),
-    "folded": Variant(fold=True),
+    "folded": Variant(passes=FOLDED),
     "norms: 3 even groups": Variant(norms=PerGroup(groups=3, permute=True)),
     "norms: 3 optimal groups": Variant(norms=optimal(3)),
     "norms: 3 optimal groups, in place": Variant(norms=optimal(3), in_place=True),
@@ -67,20 +69,19 @@ VARIANTS: dict[str, Variant] = {
     "norms and hidden: 3 optimal groups, in place": Variant(
         norms=optimal(3), hidden=optimal(3), in_place=True
     ),
-    "folded; hidden: 2 optimal groups": Variant(fold=True, hidden=optimal(2)),
-    "folded; hidden: 2 optimal groups, in place": Variant(fold=True, hidden=optimal(2), in_place=True),
+    "folded; hidden: 2 optimal groups": Variant(passes=FOLDED, hidden=optimal(2)),
+    "folded; hidden: 2 optimal groups, in place": Variant(passes=FOLDED, hidden=optimal(2), in_place=True),
+    "int8": Variant(passes=octavo.recipe("int8").passes),
 }
 
 
 def quantized(encoder: octavo.Encoder, variant: Variant, texts: list[str]) -> octavo.QuantizedEncoder:
     recipe = octavo.recipe("int8")
-    (fold,) = recipe.passes
-    assert isinstance(fold, octavo.Fold)
-    ranges = [Override(roles=(HIDDEN,), granularity=variant.hidden)]
-    if not variant.fold:  # in the place of folding, at the same sites
-        ranges.append(Override(roles=fold.roles, optional=True, granularity=variant.norms))
-    passes = recipe.passes if variant.fold else ()
-    recipe = replace(recipe, overrides=(*recipe.overrides, *ranges), passes=passes)
+    ranges = (
+        Override(roles=(HIDDEN,), granularity=variant.hidden),
+        Override(roles=NORMS, optional=True, granularity=variant.norms),
+    )
+    recipe = replace(recipe, overrides=(*recipe.overrides, *ranges), passes=variant.passes)
     model = octavo.quantize(encoder, recipe, calibration=texts)
     return octavo.split_groups(model, in_place=variant.in_place) if variant.is_split else model
 
@@ -140,13 +141,16 @@ def main() -> None:
     parser.add_argument("--calibration", required=True, help="a text a line")
     parser.add_argument("--backend", default=DEFAULT, choices=BACKENDS)
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--variants", help="only these, separated by commas, beside the per-tensor file")
     add_options(parser)
     options = parser.parse_args()
     texts = Path(options.calibration).read_text(encoding="utf-8").splitlines()
     encoder = octavo.load(MODEL)
+    asked = ["per tensor", *(options.variants.split(",") if options.variants else list(VARIANTS)[1:])]
+    chosen = {name: VARIANTS[name] for name in asked}
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / f"{index}.onnx" for index in range(len(VARIANTS))]
-        for file, variant in zip(files, VARIANTS.values(), strict=True):
+        files = [Path(folder) / f"{index}.onnx" for index in range(len(chosen))]
+        for file, variant in zip(files, chosen.values(), strict=True):
             octavo.export(quantized(encoder, variant, texts), file, backend=options.backend)
         artifacts = [open_artifacts(f"{file}@{options.backend}", threads=1)[0] for file in files]
         times = {shape: seconds(artifacts, shape, options.rounds) for shape in SHAPES}
@@ -155,7 +159,7 @@ def main() -> None:
         is_profiled = options.backend == DEFAULT
         profiles = [profiled(file, threads=1) if is_profiled else {} for file in files]
     variants = {}
-    for index, (name, quality) in enumerate(zip(VARIANTS, qualities[1:], strict=True)):
+    for index, (name, quality) in enumerate(zip(chosen, qualities[1:], strict=True)):
         ratios = {f"{b}x{n}": round(taken[index] / taken[0], 3) for (b, n), taken in times.items()}
         cosine = quality.to_dict()["cosine"] if quality else {}
         kept = {measure: round(value, 4) for measure, value in cosine.items()}

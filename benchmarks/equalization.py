@@ -25,6 +25,7 @@ SCORES = (*VALUES, "query", "key")
 
 SPILL = octavo.Spill(roles=("ffn_hidden",), optional=True)
 
+LAST = "equalize, values, spill hidden"
 METHODS: dict[str, tuple[AtSites, ...]] = {
     "nothing": (),
     "fold, norms": (octavo.Fold(roles=NORMS, optional=True),),
@@ -39,14 +40,21 @@ METHODS: dict[str, tuple[AtSites, ...]] = {
     "equalize, and values": (octavo.Equalize(roles=VALUES, optional=True),),
     "equalize, and scores": (octavo.Equalize(roles=SCORES, optional=True),),
     "spill, hidden": (SPILL,),
-    "equalize, norms and values; spill, hidden": (
+    LAST: (
         octavo.Equalize(roles=VALUES, skip_roles=("ffn_hidden",), optional=True),
         SPILL,
     ),
 }
 
 
-def at(bits: int, passes: tuple[AtSites, ...]) -> Recipe:
+# What limits the last of them: it again, with all of one kind left in float.
+FLOATS = {
+    "linear weights in float": (octavo.Override(roles=("linear_weight",), off=True), METHODS[LAST]),
+    "hidden in float": (octavo.Override(roles=("ffn_hidden",), off=True), METHODS[LAST][:1]),
+}
+
+
+def at(bits: int, passes: tuple[AtSites, ...], *overrides: octavo.Override) -> Recipe:
     """Return the recipe int8 with other bits and passes."""
     int8 = octavo.recipe("int8")
     assert int8.weights is not None and int8.activations is not None
@@ -55,15 +63,19 @@ def at(bits: int, passes: tuple[AtSites, ...]) -> Recipe:
         name=f"w{bits}a{bits}",
         weights=replace(int8.weights, bits=bits),
         activations=replace(int8.activations, bits=bits),
+        overrides=(*int8.overrides, *overrides),
         passes=passes,
     )
 
 
-def plans(bits: list[int]) -> Iterator[Plan]:
-    """Yield every row."""
+def plans(bits: list[int], asked: list[str]) -> Iterator[Plan]:
+    """Yield every row, or those that are asked for."""
     for width in bits:
-        for method, passes in METHODS.items():
-            yield {"bits": width, "method": method}, at(width, passes)
+        recipes = {name: at(width, passes) for name, passes in METHODS.items()}
+        recipes |= {f"the last, {kind}": at(width, passes, off) for kind, (off, passes) in FLOATS.items()}
+        for name, recipe in recipes.items():
+            if not asked or name in asked:
+                yield {"bits": width, "method": name}, recipe
 
 
 def main() -> None:
@@ -73,8 +85,9 @@ def main() -> None:
     )
     add_options(parser)
     parser.add_argument("--bits", type=int, nargs="+", default=[8, 6])
+    parser.add_argument("--methods", nargs="+", default=[], help="only these rows")
     options = parser.parse_args()
-    measure_rows(options, "equalization", plans(options.bits))
+    measure_rows(options, "equalization", plans(options.bits, options.methods))
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def grouped(placement: Placement, sizes: Sizes) -> octavo.Recipe:
     return replace(int8, overrides=(*int8.overrides, stream))
 
 
-def plans() -> Iterator[Plan]:
-    """Yield every row."""
+def plans(asked: list[str]) -> Iterator[Plan]:
+    """Yield every row, or those that are asked for."""
     token = {"dynamic": True, "granularity": octavo.PerToken(), "estimator": octavo.MinMax()}
     for placement, preset in PRESETS.items():
         ways = {
@@ -60,7 +60,8 @@ def plans() -> Iterator[Plan]:
             "INT8, a range per token": plain(placement, octavo.Integer(), **token),
         }
         for way, recipe in ways.items():
-            yield {"placement": placement, "way": way}, recipe
+            if not asked or way in asked:
+                yield {"placement": placement, "way": way}, recipe
 
 
 def main() -> None:
@@ -69,7 +70,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add_options(parser)
-    measure_rows(parser.parse_args(), "formats", plans())
+    parser.add_argument("--ways", nargs="+", default=[], help="only these rows")
+    options = parser.parse_args()
+    measure_rows(options, "formats", plans(options.ways))
 
 
 if __name__ == "__main__":

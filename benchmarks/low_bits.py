@@ -35,31 +35,44 @@ class Method:
     groups: bool = False
 
 
-EQUALIZE = octavo.Equalize(roles=(*NORMS, "value", "attention_context"), optional=True)
+# Values, their context and the hidden layer are read by products and linear layers alone in either placement.
+INNER = ("value", "attention_context", "ffn_hidden")
+EQUALIZE = octavo.Equalize(roles=(*NORMS, *INNER), optional=True)
 SPILL = octavo.Spill(roles=("ffn_hidden",), optional=True)
+GPTQ = octavo.Gptq()
 ADAROUND = octavo.AdaRound(iterations=300, shrinkage=0.7, asymmetric=False)
 CLIP, TUNE, CORRECT = octavo.ClipTokens(), octavo.TuneRanges(), octavo.BiasCorrection()
 
 ALONE = {
     "nothing": Method(),
-    "equalize": Method(passes=(replace(EQUALIZE, roles=(*EQUALIZE.roles, "ffn_hidden")),)),
+    "equalize": Method(passes=(EQUALIZE,)),
     "spill": Method(passes=(SPILL,)),
     "optimal groups": Method(groups=True),
     "mse": Method(estimator=octavo.Mse()),
     "mse, weighted": Method(estimator=octavo.Mse(weighted=True)),
     "clip-tokens": Method(passes=(CLIP,)),
     "tune-ranges": Method(passes=(TUNE,)),
-    "gptq": Method(passes=(octavo.Gptq(),)),
+    "gptq": Method(passes=(GPTQ,)),
     "adaround": Method(passes=(ADAROUND,)),
     "bias-correction": Method(passes=(CORRECT,)),
 }
-TOGETHER = {
-    "clip-tokens, tune-ranges": Method(passes=(CLIP, TUNE)),
-    "equalize, spill, gptq": Method(passes=(EQUALIZE, SPILL, octavo.Gptq())),
-    "composition": Method(passes=(EQUALIZE, SPILL, octavo.Gptq(), CLIP, TUNE, CORRECT)),
-    "composition, groups": Method(passes=(EQUALIZE, SPILL, octavo.Gptq(), CLIP, TUNE, CORRECT), groups=True),
-}
-METHODS = ALONE | TOGETHER
+
+
+def methods(placement: Placement) -> dict[str, Method]:
+    """Return every row of a placement: each method alone, and what was tried together."""
+    # Where a sum reads norm outputs as well, nothing can be folded into weights: groups take its place.
+    full = placement == "full"
+    around = () if full else NORMS
+    inner = replace(EQUALIZE, roles=(*around, "value", "attention_context"))
+    every = replace(EQUALIZE, roles=(*around, *INNER))
+    return ALONE | {
+        "clip-tokens, tune-ranges": Method(passes=(CLIP, TUNE)),
+        "composition": Method(passes=(every, GPTQ, CLIP, CORRECT), groups=full),
+        "composition without equalize": Method(passes=(GPTQ, CLIP, CORRECT), groups=full),
+        "composition, tune-ranges": Method(passes=(every, GPTQ, CLIP, TUNE, CORRECT), groups=full),
+        "composition, hidden spilled": Method(passes=(inner, SPILL, GPTQ, CLIP, CORRECT), groups=full),
+        "spill, gptq, bias-correction": Method(passes=(SPILL, GPTQ, CORRECT), groups=full),
+    }
 
 
 def recipe(placement: Placement, weights: int, activations: int, method: Method) -> Recipe:
@@ -92,13 +105,13 @@ def recipe(placement: Placement, weights: int, activations: int, method: Method)
     )
 
 
-def plans(bits: list[str], methods: list[str]) -> Iterator[Plan]:
+def plans(bits: list[str], placements: list[Placement], names: list[str]) -> Iterator[Plan]:
     """Yield every row: what it is, and its recipe."""
     for width in bits:
-        for placement in PLACEMENTS:
-            for name in methods:
+        for placement in placements:
+            for name in names or methods(placement):
                 about = {"bits": width, "placement": placement, "method": name}
-                yield about, recipe(placement, *WIDTHS[width], METHODS[name])
+                yield about, recipe(placement, *WIDTHS[width], methods(placement)[name])
 
 
 def main() -> None:
@@ -108,9 +121,11 @@ def main() -> None:
     )
     add_options(parser)
     parser.add_argument("--bits", default=",".join(WIDTHS), help="widths, separated by commas")
-    parser.add_argument("--methods", default=";".join(METHODS), help="names, separated by semicolons")
+    parser.add_argument("--placements", default=",".join(PLACEMENTS), help="separated by commas")
+    parser.add_argument("--methods", default="", help="names, separated by semicolons; all unless given")
     options = parser.parse_args()
-    measure_rows(options, "low_bits", plans(options.bits.split(","), options.methods.split(";")))
+    names = options.methods.split(";") if options.methods else []
+    measure_rows(options, "low_bits", plans(options.bits.split(","), options.placements.split(","), names))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Write the tables of docs/methods from results/methods.
 
-    python benchmarks/method_tables.py [--check]
+    python benchmarks/method_tables.py [--check] [PAGE ...]
 
-A page says where a table goes and which: between `<!-- table: low-bits, bits=W6A6 -->` and
+A page says where a table goes and which: between `<!-- table: low-bits | bits=W6A6 -->` and
 `<!-- end of table -->` stand the rows of results/methods/low-bits-*.json that have this value, a column for
 each model and for each value of what was not chosen. `rows=A;B` chooses rows, and `models=A;B` files, by the
 ends of their names. A cell is the mean cosine to FP32 and, in brackets, the worst.
@@ -33,13 +33,15 @@ def cell(row: dict[str, Any]) -> str:
 def rows_of(kind: str, model: str, chosen: dict[str, str]) -> list[dict[str, Any]]:
     """Return the rows of one file that a table asks for."""
     file = RESULTS / f"{kind}-{model}.json"
+    if not file.is_file():  # a model on which this was not measured
+        return []
     found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["rows"]
     return [row for row in found if all(str(row[key]) == value for key, value in chosen.items())]
 
 
 def table(words: str) -> str:
     """Return the table that a mark names, as Markdown."""
-    kind, *options = words.split(", ")
+    kind, *options = words.split(" | ")
     chosen = dict(option.split("=", 1) for option in options)
     models = chosen.pop("models", ";".join(MODELS)).split(";")
     labels = chosen.pop("rows", "")
@@ -72,11 +74,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--check", action="store_true", help="write nothing; fail where a page differs")
-    check = parser.parse_args().check
-    for page in sorted((ROOT / "docs" / "methods").glob("*.md")):
+    parser.add_argument("pages", nargs="*", type=Path, help="all of docs/methods unless given")
+    options = parser.parse_args()
+    for page in options.pages or sorted((ROOT / "docs" / "methods").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         new = filled(text)
-        if new != text and check:
+        if new != text and options.check:
             sys.exit(f"{page.name}: a table is not what results/methods say; run {Path(__file__).name}")
         page.write_text(new, encoding="utf-8")
 

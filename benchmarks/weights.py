@@ -69,19 +69,25 @@ def variants() -> Iterator[tuple[str, Recipe]]:
     for base in (_ROW, _TENSOR):
         for rounding, passes in _ROUNDINGS.items():
             yield f"W4A32 {base.name}, {rounding}", replace(base, passes=passes)
-    for rounding in ("GPTQ", "AdaRound"):
+    for rounding in ("nearest", "GPTQ", "AdaRound"):
         yield f"{_W8.name}, {rounding}", replace(_W8, passes=_ROUNDINGS[rounding])
 
 
 def measure(encoder: Any, reference: Reference, recipe: Recipe, texts: list[str]) -> dict[str, Any]:
-    """Quantize and compare; size is that of the saved weights."""
-    started = time.perf_counter()
+    """Quantize and compare; size is that of the saved weights, the peak that of all rows so far."""
+    started = time.perf_counter(), time.process_time()
     model = octavo.quantize(encoder, recipe, texts)
-    seconds = time.perf_counter() - started
+    seconds, processor = time.perf_counter() - started[0], time.process_time() - started[1]
     with tempfile.TemporaryDirectory() as folder:
         size = (model.save(Path(folder) / "model") / "model.safetensors").stat().st_size
     cosine = reference.compare(model).to_dict()["cosine"]
-    return {"cosine": cosine, "seconds": round(seconds, 1), "bytes": size}
+    return {
+        "cosine": cosine,
+        "seconds": round(seconds, 1),
+        "processor_seconds": round(processor, 1),
+        "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000,
+        "bytes": size,
+    }
 
 
 def main() -> None:
@@ -112,7 +118,6 @@ def main() -> None:
                 "command": f"python benchmarks/weights.py --model {Path(options.model).name}",
                 "model": Path(options.model).name,
                 "threads": torch.get_num_threads(),
-                "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000,
                 "versions": versions(),
                 "rows": rows,
             }

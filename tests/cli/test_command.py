@@ -19,12 +19,9 @@ from octavo.errors import OctavoError
 
 COMMON = ("--json", "--debug")
 OPTIONS = {
-    "demo": "--output --force --seed --device",
+    "demo": "--output --web --force --seed --device",
     "diagnose": "--texts --output --sensitivity --recipe --sequence --attention --task --data --text "
     "--label --limit --max-length --batch-size --force --seed --device --head",
-    "distill": "--recipe --texts --output --learn --blocks --epochs --batch-size --learning-rate "
-    "--range-learning-rate --limit --max-length --calibration-texts --temperature --relation --tokens "
-    "--hidden --attention --force --seed --device --head",
     "sites": "--placement --weights --head",
     "recipes": "",
     "quantize": "--recipe --output --calibration --batch-size --limit --max-length --work --force --seed "
@@ -33,13 +30,18 @@ OPTIONS = {
     "--output --device --head",
     "evaluate": "--against --texts --task --data --text --label --vectors --split --max-length "
     "--batch-size --device --head --tokenizer",
-    "export": "--output --to --backend --opset --check --reduce-range --force",
-    "bench": "--backend --batches --lengths --texts --tokenizer --task --data --text --label --threads "
-    "--seconds --memory --output --force",
+    "export": "--output --to --layout --texts --against --model-onnx --backend --opset --check "
+    "--reduce-range --force",
+    "push": "--private --pull-request --message",
+    "bench": "--backend --invariance --batches --lengths --texts --tokenizer --task --data --text --label "
+    "--threads --seconds --memory --output --force",
     "finetune": "--output --task --data --text --label --dev --learning-rate --batch-size --epochs "
     "--max-length --seeds --mixed-precision --compile --log --force --seed --device",
     "qat": "--recipe --output --task --data --text --label --dev --learning-rate --batch-size --epochs "
     "--max-length --calibration-texts --mixed-precision --compile --log --force --seed --device",
+    "distill": "--recipe --texts --output --learn --blocks --epochs --batch-size --learning-rate "
+    "--range-learning-rate --limit --max-length --calibration-texts --temperature --relation --tokens "
+    "--hidden --attention --force --seed --device --head",
     "reproduce": "--model --output --data --task --row --only-seed --start-seed --settings --engine "
     "--workers --address --stop-after --dry-run --device",
     "tables": "--table --output --details",

@@ -18,6 +18,26 @@ def test_export_writes_checks_and_reports(run: Run, saved: Path, tmp_path: Path)
     assert (tmp_path / "model.onnx").stat().st_size == pytest.approx(found["megabytes"] * 1e6)
 
 
+def test_a_float_model_is_said_to_run_in_float(run: Run, tiny: Path, tmp_path: Path) -> None:
+    done = run("export", tiny, "-o", tmp_path / "model.onnx")
+    assert done.exit_code == 0 and "not quantized: everything is computed in float" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("backend", "option"),
+    [("onnxruntime", "qdq_matmulnbits_accuracy_level=1"), ("openvino", "DYNAMIC_QUANTIZATION_GROUP_SIZE=0")],
+)
+def test_what_a_runtime_does_to_weights_only_files_is_said(
+    run: Run, tiny: Path, backend: str, option: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(backend)
+    assert run("quantize", tiny, "--recipe", "int8-weights", "-o", tmp_path / "saved").exit_code == 0
+    done = run("export", tmp_path / "saved", "--backend", backend, "-o", tmp_path / "model.onnx")
+    said = " ".join(done.stdout.split())
+    assert f"{backend} rounds what they multiply to 8 bits by itself, unless" in said
+    assert option in "".join(done.stdout.split())
+
+
 def test_encodings_are_json(run: Run, saved: Path, tmp_path: Path) -> None:
     done = run("export", saved, "--to", "encodings", "-o", tmp_path / "encodings.json")
     assert done.exit_code == 0 and "Wrote" in done.stdout
@@ -90,3 +110,40 @@ def test_bench_reads_files_alone(run: Run, saved: Path, texts: Path, tmp_path: P
     untold = run("bench", *files, *options)
     assert untold.exit_code == 0 and "give --tokenizer MODEL" in untold.stderr
     assert all(row["quality"] is None for row in json.loads(untold.stdout)["rows"])
+
+
+def test_a_folder_for_the_hub_is_measured_against_the_model_that_was_quantized(
+    run: Run, saved: Path, tiny: Path, texts: Path, tmp_path: Path
+) -> None:
+    done = run("export", saved, "-o", tmp_path / "hub", "--layout", "hub", "--texts", texts, "--json")
+    assert done.exit_code == 0, done.output
+    files = json.loads(done.stdout)["files"]
+    assert [file["path"] for file in files][:2] == ["onnx/model.onnx", "onnx/model_quantized.onnx"]
+    assert all(file["quality"]["cosine"]["mean"] > 0.9 for file in files)
+    again = run("export", saved, "-o", tmp_path / "hub", "--layout", "hub")
+    assert again.exit_code == 2 and "exists already" in again.stderr
+
+
+def test_a_float_model_that_is_gone_is_asked_for(run: Run, saved: Path, texts: Path, tmp_path: Path) -> None:
+    manifest = json.loads((saved / "octavo.json").read_text())
+    manifest["provenance"]["model"] = "gone"
+    (saved / "octavo.json").write_text(json.dumps(manifest))
+    done = run("export", saved, "-o", tmp_path / "hub", "--layout", "hub", "--texts", texts)
+    assert done.exit_code == 2 and "the float model gone is not here; give it with --against" in done.stderr
+    assert not (tmp_path / "hub").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--texts", "t"], "one file does not read --texts; drop it, or use --layout hub"),
+        (["--layout", "hub", "--opset", "17"], "--layout hub does not read --opset"),
+        (["--layout", "hub", "--to", "encodings"], "--layout hub does not read --to encodings"),
+    ],
+    ids=str,
+)
+def test_options_of_the_other_layout_are_refused(
+    run: Run, tiny: Path, tmp_path: Path, options: list[str], message: str
+) -> None:
+    done = run("export", tiny, "-o", tmp_path / "out", *options)
+    assert done.exit_code == 2 and message in done.stderr

@@ -55,8 +55,9 @@ class Captured:
     def pair(self, head: Head = "encoder") -> tuple[nn.Module, Encoder]:
         """Return Hugging Face's network and the encoder captured from it."""
         if head not in self.made:
-            made = network(self.family, head)
-            self.made[head] = made, make_encoder(NAME, made, None, head)
+            # two networks with the same weights, so that capture cannot change what it is compared with
+            encoder = make_encoder(NAME, network(self.family, head), None, head)
+            self.made[head] = network(self.family, head), encoder
         return self.made[head]
 
     def encoder(self, head: Head = "encoder") -> Encoder:

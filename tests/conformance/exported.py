@@ -18,8 +18,9 @@ from tests.conformance.outcome import Wrong
 from tests.conformance.subjects import FEW, FEW_OF_PRESETS, Batch
 
 FLOAT = "float"
-# Biases are integers on the grid of the accumulator, which is coarse where weights have 4 bits.
-_SITES_EQUAL, _SITE_DIFFERENCE = 0.98, 2e-3
+# Biases are integers on the grid of the accumulator, which is coarse where weights have 4 bits, and beside
+# grids of 16 bits.
+_SITES_EQUAL, _SITES_EQUAL_IF_WIDE, _SITE_DIFFERENCE = 0.98, 0.95, 2e-3
 
 
 def file_equals(subject: Captured, item: str, head: Head, backend: str, folder: Path) -> None:
@@ -66,5 +67,7 @@ def _simulated(model: Encoder, batch: Batch, backend: str) -> Batch:
 def _compare_sites(name: str, model: QuantizedEncoder, file: Path, batch: Batch, expected: Batch) -> None:
     parity = site_parity(model, file, batch)
     allowed = _SITE_DIFFERENCE * max(1.0, *(float(v.abs().max()) for v in expected.values()))
-    if parity.most_steps > 1 or parity.equal < _SITES_EQUAL or parity.difference > allowed:
+    is_wide = any(q.spec.bits > 8 for q in model.quantizers.values() if q.site.kind == "activation")
+    equal = _SITES_EQUAL_IF_WIDE if is_wide else _SITES_EQUAL
+    if parity.most_steps > 1 or parity.equal < equal or parity.difference > allowed:
         raise Wrong(f"{name}: site by site {parity}")

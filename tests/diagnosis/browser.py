@@ -47,10 +47,13 @@ class Browser:
             return json.load(reply)["value"]
 
     def open(self, file: Path) -> None:
-        self._send("POST", f"{self._session}/url", {"url": file.resolve().as_uri()})
+        self.visit(file.resolve().as_uri())
+
+    def visit(self, address: str) -> None:
+        self._send("POST", f"{self._session}/url", {"url": address})
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """Run JavaScript in the page; `return` gives a value back."""
+        """Run JavaScript in the page; `return` gives a value back, or what a promise brings."""
         return self._send(
             "POST", f"{self._session}/execute/sync", {"script": script, "args": list(arguments)}
         )

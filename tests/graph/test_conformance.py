@@ -60,8 +60,11 @@ def test_a_family_equals_hugging_face_at_every_length_and_has_all_its_layers(fam
             assert float((found - expected).abs().max()) <= 2e-6 * max(scale, 1), (length, padded)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", REFUSED)
+@pytest.mark.parametrize(
+    "family",
+    # BigBird's attention depends on the length: a short text turns it to another kind for good
+    [each if each == "big-bird-sparse" else pytest.param(each, marks=pytest.mark.slow) for each in REFUSED],
+)
 def test_a_family_that_cannot_be_captured_is_refused_with_the_operation_and_its_place(family: str) -> None:
     with pytest.raises(
         CaptureError, match=rf"^tiny {family}: torch\.export cannot capture this model {REFUSED[family]}"

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from octavo.graph import Encoder
+from octavo.graph import Encoder, QuantizedEncoder
 from octavo.methods import load, quantize
 from octavo.spec.presets import recipe
 from tests.graph import families
@@ -69,3 +69,15 @@ def test_bert_base_with_2_bit_tokens_is_8_8_times_smaller_than_fp32(head: str, t
     size = sum((saved / name).stat().st_size for name in ("model.safetensors", "octavo.json"))
     ratio = (tmp_path / "fp32.safetensors").stat().st_size / size
     assert ratio >= 8.8, ratio
+
+
+@pytest.mark.filterwarnings("ignore:GPTQ. .* texts give")
+@pytest.mark.parametrize("name", ["w6a6", "w4a4"])
+def test_few_bits_throughout_load_again_as_they_were(bert: Encoder, name: str, tmp_path: Path) -> None:
+    batches = [families.batch((4, 12), seed=seed) for seed in range(2)]
+    model = quantize(bert, recipe(name), batches)
+    model.save(tmp_path / "saved")
+    again = load(tmp_path / "saved")
+    assert isinstance(again, QuantizedEncoder)
+    for key, expected in model(batches[0]).items():
+        torch.testing.assert_close(again(batches[0])[key], expected)

@@ -16,7 +16,7 @@ from octavo.spec.yaml import dump_recipe, parse_recipe
 FFN = ["layers.11.ffn_input", "layers.11.ffn_output", "layers.11.ffn_residual"]
 
 
-OURS = ("int8", "int8-full", "int8-small", "int8-weights", "w4a8", "fp8", "fp8-full")
+OURS = ("int8", "int8-full", "int8-small", "int8-weights", "w4a8", "w6a6", "w4a4", "fp8", "fp8-full")
 
 
 def activation(name: str, site: str) -> TensorSpec:
@@ -187,6 +187,16 @@ def test_small_tables_have_a_grid_for_every_row_and_relative_ones_stay() -> None
             assert (spec.bits, spec.symmetric, spec.granularity) == (4, False, PerChannel())
         assert weight(name, "layers.0.query.weight").bits == linear
     assert weight("int8-small", "embeddings.relative.weight").bits == 8
+
+
+@pytest.mark.parametrize(("name", "bits"), [("w6a6", 6), ("w4a4", 4)])
+def test_few_bits_are_those_of_linear_layers_and_tables_keep_eight(name: str, bits: int) -> None:
+    assert weight(name, "layers.0.query.weight").bits == activation(name, "layers.0.ffn_hidden").bits == bits
+    table = recipe(name).spec("embeddings.token.weight", "weight", "embedding_weight")
+    assert table is not None and table.bits == 8
+    assert recipe(name).spec("embeddings.norm.weight", "weight", "norm_weight") is None
+    passes = [entry.variant_name for entry in recipe(name).passes]
+    assert passes == ["equalize", "gptq", "clip-tokens", "bias-correction"]
 
 
 def test_weights_alone_need_no_texts() -> None:

@@ -13,6 +13,7 @@ from octavo.cli import (
     distill,
     evaluate,
     export,
+    push,
     quantize,
     recipes,
     reproduce,
@@ -41,6 +42,7 @@ MODULES = (
     distill,
     evaluate,
     export,
+    push,
     quantize,
     recipes,
     reproduce,
@@ -53,7 +55,7 @@ PANELS = {
     "Look": ("demo", "diagnose", "sites", "recipes"),
     "Quantize": ("quantize", "compare", "evaluate"),
     "Train": ("distill", "finetune", "qat"),
-    "Deploy": ("export", "bench"),
+    "Deploy": ("export", "push", "bench"),
     "The paper's tables": ("reproduce", "tables"),
 }
 """The commands in the order of `octavo --help`."""

@@ -20,6 +20,7 @@ from octavo.runtime.backends import DEFAULT
 
 if TYPE_CHECKING:
     from octavo.runtime.benchmark import Benchmark, Row
+    from octavo.runtime.invariance import Invariance
     from octavo.runtime.quality import Reader
 
 _HELP = """Measure models and exported files against each other.
@@ -30,13 +31,22 @@ is not that of a deployed model, and the table says so. Artifacts take turns at 
 machine slows all of them alike; cosine and agreement are against the first. With a task (`--task`, or your
 own `--data`), its score stands beside them.
 
+`--invariance` measures something else: how many texts get another result in another batch, with more padding,
+in another order or on other threads than alone, which static ranges prevent. A float MODEL is measured as a
+file, and so is ONNX Runtime's own dynamic int8 of it. `--batches` and `--lengths` then are the sizes of
+batches (2,8,32,64) and the tokens to pad to (128,512).
+
 Examples:
 
 * `octavo bench demo:minilm minilm-int8.onnx`
 * `octavo bench minilm-int8.onnx minilm-ov.onnx@openvino --tokenizer minilm-int8`
 * `octavo bench demo:minilm minilm-int8.onnx minilm-ov.onnx@openvino --lengths 32,128 -o bench`
 * `octavo bench stars stars-int8.onnx --data test.csv --text review --label stars`
+* `octavo bench --invariance demo:minilm minilm-int8.onnx`
 """
+
+_INVARIANCE_TEXTS = 64
+"""Of the demo's own texts: padding each of them takes a while."""
 
 
 @command("bench", _HELP)
@@ -55,8 +65,20 @@ def _bench(
             show_default=DEFAULT,
         ),
     ] = None,
-    batches: Annotated[str, typer.Option("--batches", metavar="N,N", help="Texts per batch.")] = "1,32",
-    lengths: Annotated[str, typer.Option("--lengths", metavar="N,N", help="Tokens per text.")] = "32,128",
+    invariance: Annotated[
+        bool,
+        typer.Option(
+            "--invariance", help="Count the texts whose results change with batch, padding, threads."
+        ),
+    ] = False,
+    batches: Annotated[
+        str | None,
+        typer.Option("--batches", metavar="N,N", help="Texts per batch.", show_default="1,32"),
+    ] = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option("--lengths", metavar="N,N", help="Tokens per text.", show_default="32,128"),
+    ] = None,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -81,9 +103,15 @@ def _bench(
     label: LabelOption = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="CPU threads to use.")] = 2,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.0, help="Time to spend on each artifact at each shape.")
-    ] = 2.0,
-    memory: Annotated[bool, typer.Option("--memory/--no-memory", help="Measure peak memory too.")] = True,
+        float | None,
+        typer.Option(
+            "--seconds", min=0.0, help="Time to spend on each artifact at each shape.", show_default="2"
+        ),
+    ] = None,
+    memory: Annotated[
+        bool | None,
+        typer.Option("--memory/--no-memory", help="Measure peak memory too.", show_default="memory"),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -96,12 +124,29 @@ def _bench(
     from octavo.runtime.benchmark import bench
     from octavo.runtime.quality import can_read_texts
 
-    shapes = [(b, n) for b in _numbers("--batches", batches) for n in _numbers("--lengths", lengths)]
     choice = TaskChoice(task=task, data=data, text=text or (), label=label or ())
     choice.check()
     if output is not None:
         check_output(output, force)
     chosen = _read_texts(console, texts)
+    backends = [str(each) for each in runtime or [DEFAULT]]
+    if invariance:
+        unread = {"--seconds": seconds, "--memory": memory, "--task": task, "--data": data}
+        return _show_invariance(
+            console,
+            [option for option, value in unread.items() if value is not None],
+            output,
+            force,
+            models=models,
+            texts=chosen if texts is not None else chosen[:_INVARIANCE_TEXTS],
+            backends=backends,
+            tokenizer=tokenizer,
+            batch_sizes=None if batches is None else _numbers("--batches", batches),
+            lengths=None if lengths is None else _numbers("--lengths", lengths),
+            threads=threads,
+        )
+    sizes, tokens = _numbers("--batches", batches or "1,32"), _numbers("--lengths", lengths or "32,128")
+    shapes = [(size, length) for size in sizes for length in tokens]
     if texts is None and tokenizer is None and not can_read_texts(models):
         console.warn(
             "No tokenizer lies beside the files, so outputs are not compared; give --tokenizer MODEL."
@@ -110,13 +155,13 @@ def _bench(
     with console.progress("Measuring") as progress:
         measured = bench(
             models,
-            backends=[str(each) for each in runtime or [DEFAULT]],
+            backends=backends,
             shapes=shapes,
             texts=chosen,
             tokenizer=tokenizer,
             threads=threads,
-            seconds=seconds,
-            memory=memory,
+            seconds=2.0 if seconds is None else seconds,
+            memory=memory is not False,
             score=_score(choice),
             progress=progress,
         )
@@ -137,6 +182,42 @@ def _score(choice: TaskChoice) -> Callable[[Reader], float] | None:
         return task_scorer(choice.find(model.head), choice.data if choice.is_glue else None)(model)
 
     return score
+
+
+def _show_invariance(
+    console: Console, unread: list[str], output: Path | None, force: bool, **options: Any
+) -> None:
+    from octavo.files import write_folder
+    from octavo.runtime.invariance import measure_invariance
+    from octavo.versions import processor, versions
+
+    if unread:
+        raise DataError(f"--invariance does not read {', '.join(unread)}; drop it")
+    given = {name: value for name, value in options.items() if value is not None}
+    with console.progress("Measuring") as progress:
+        measured = measure_invariance(given.pop("models"), given.pop("texts"), progress=progress, **given)
+    console.show(_invariance_table(measured))
+    console.show(
+        "Changed: in one bit or more. Moved: by more than 0.00001 somewhere in the vector or logits."
+    )
+    found = {**measured.to_dict(), "processor": processor(), "versions": versions()}
+    if output is not None:
+        with write_folder(output, force) as draft:
+            (draft / "invariance.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    console.result(found)
+
+
+def _invariance_table(measured: Invariance) -> Table:
+    table = Table(
+        title=f"{measured.texts} texts, each against its result alone: changed, moved, worst cosine"
+    )
+    table.add_column("circumstance")
+    for row in measured.rows:
+        table.add_column(row.name, justify="right")
+    for changes in zip(*(row.changes for row in measured.rows), strict=True):
+        cells = [f"{each.changed}, {each.moved}, {each.worst:.4f}" for each in changes]
+        table.add_row(changes[0].circumstance, *cells)
+    return table
 
 
 def _numbers(option: str, given: str) -> list[int]:

@@ -1,16 +1,18 @@
-"""`octavo export`: a saved model as an ONNX file that runs in integers, or as encodings."""
+"""`octavo export`: a saved model as a file that runs in integers, a folder for the hub, or encodings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from octavo.cli.command import command
 from octavo.cli.console import Console
-from octavo.cli.options import ForceOption, ModelArgument
+from octavo.cli.options import TEXT_FILE, ForceOption, ModelArgument
 from octavo.errors import MissingExtraError, ModelError, OctavoError
 from octavo.runtime.backends import BACKENDS, DEFAULT
 from octavo.versions import versions
@@ -18,6 +20,7 @@ from octavo.versions import versions
 if TYPE_CHECKING:
     from octavo.graph import Encoder
     from octavo.runtime.backends.backend import IntegerReport
+    from octavo.runtime.hub.card import FileEntry
 
 _HELP = """Export a model for deployment.
 
@@ -29,6 +32,12 @@ is an error; `--no-check` writes the file all the same.
 x86 processors without VNNI overflow where 8-bit weights meet 8-bit activations. `--reduce-range` rounds such
 weights again, to 7 bits: safe everywhere and less faithful, so measure the file.
 
+`--layout hub` writes a folder that others' tools open as it is: `onnx/model.onnx`
+(text-embeddings-inference), `onnx/model_quantized.onnx` (transformers.js, Infinity), `openvino/`
+(sentence-transformers, optimum), tokenizer, configuration, and a model card. With `--texts` the files are
+measured against the float model for the card, which otherwise says that nothing was measured. `octavo push`
+uploads the folder.
+
 `--to encodings` writes every scale and offset as JSON, for toolchains that quantize a graph themselves.
 
 Examples:
@@ -36,6 +45,7 @@ Examples:
 * `octavo quantize demo:minilm --recipe int8 --calibration texts.txt -o minilm-int8`
 * `octavo export minilm-int8 -o minilm-int8.onnx`
 * `octavo export minilm-int8 -o minilm-ov.onnx --runtime openvino`
+* `octavo export minilm-int8 -o minilm-hub --layout hub --texts texts.txt`
 * `octavo export minilm-int8 --to encodings -o encodings.json`
 """
 
@@ -48,6 +58,20 @@ class Target(StrEnum):
 
     onnx = "onnx"
     encodings = "encodings"
+
+
+class Layout(StrEnum):
+    """What is written: one file, or a folder as the hub's tools expect it."""
+
+    file = "file"
+    hub = "hub"
+
+
+class PlainModel(StrEnum):
+    """What `onnx/model.onnx` of a folder for the hub is."""
+
+    int8 = "int8"
+    float = "float"
 
 
 if TYPE_CHECKING:
@@ -63,9 +87,38 @@ def _export(
     model: ModelArgument,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="FILE", help="The file to write.", show_default=False),
+        typer.Option(
+            "--output", "-o", metavar="FILE|DIR", help="The file or folder to write.", show_default=False
+        ),
     ],
     to: Annotated[Target, typer.Option("--to", help="What to write.")] = Target.onnx,
+    layout: Annotated[
+        Layout, typer.Option("--layout", help="One file, or a folder laid out as the hub's tools expect.")
+    ] = Layout.file,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--texts",
+            metavar="FILE",
+            help=f"With --layout hub, texts to measure fidelity on: {TEXT_FILE}.",
+            show_default="nothing is measured",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="MODEL",
+            help="With --layout hub, the float model to measure against.",
+            show_default="the one that was quantized",
+        ),
+    ] = None,
+    model_onnx: Annotated[
+        PlainModel | None,
+        typer.Option(
+            "--model-onnx", help="With --layout hub, what onnx/model.onnx holds.", show_default="int8"
+        ),
+    ] = None,
     runtime: Annotated[
         Runtime | None,
         typer.Option("--backend", "--runtime", help="What the ONNX file is tuned for.", show_default=DEFAULT),
@@ -97,10 +150,21 @@ def _export(
 ) -> None:
     from octavo.files import check_output
 
+    of_files = {"--backend": runtime, "--opset": opset}
+    of_folders = {"--texts": texts, "--against": against, "--model-onnx": model_onnx}
+    if layout is Layout.hub:
+        _refuse("--layout hub", of_files | {"--to encodings": None if to is Target.onnx else to})
+        folder_options = {
+            "float_onnx": model_onnx is PlainModel.float,
+            "reduce_range": bool(reduce_range),
+            "check": check is not False and _can_check(console, DEFAULT),
+            "force": force,
+        }
+        return _write_hub(console, model, output, texts, against, folder_options)
+    _refuse("one file", of_folders, "use --layout hub")
     if to is Target.encodings:
-        _refuse(
-            {"--backend": runtime, "--opset": opset, "--check": check, "--reduce-range": reduce_range or None}
-        )
+        of_files |= {"--check": check, "--reduce-range": reduce_range or None}
+        _refuse("--to encodings", of_files, "use --to onnx")
     check_output(output, force)
     encoder = console.load(model)
     if to is Target.encodings:
@@ -113,11 +177,75 @@ def _export(
     console.result({"model": model, "output": str(output), **written, "versions": versions()})
 
 
-def _refuse(options: dict[str, object]) -> None:
-    """Refuse options that mean something for ONNX files only."""
+def _refuse(what: str, options: Mapping[str, object], instead: str = "leave out --layout") -> None:
+    """Refuse options that mean nothing for what is written."""
     given = [option for option, value in options.items() if value is not None]
     if given:
-        raise OctavoError(f"--to encodings does not read {', '.join(given)}; drop it, or use --to onnx")
+        raise OctavoError(f"{what} does not read {', '.join(given)}; drop it, or {instead}")
+
+
+def _write_hub(
+    console: Console,
+    model: str,
+    output: Path,
+    texts: Path | None,
+    against: str | None,
+    options: dict[str, bool],
+) -> None:
+    from octavo.files import check_output
+    from octavo.runtime.hub.layout import PLAIN, write_hub_folder
+
+    check_output(output, options["force"], PLAIN)
+    chosen = [] if texts is None else console.read_texts(texts)
+    encoder = console.load(model)
+    needed = bool(chosen) or options["float_onnx"] or against is not None
+    reference = _reference(console, encoder, against) if needed else None
+    with console.progress(f"Writing {output}") as progress:
+        written = write_hub_folder(
+            encoder, output, texts=chosen, against=reference, progress=progress, **options
+        )
+    if not any(file.path.endswith(".xml") for file in written.files):
+        console.warn("OpenVINO is not installed, so openvino/ is absent; pip install 'octavo[openvino]'")
+    if not chosen:
+        console.warn("The model card says that nothing was measured; give --texts FILE to measure.")
+    console.show(_hub_table(written.files), f"Wrote {output}; octavo push {output} OWNER/NAME uploads it.")
+    files = [
+        {
+            "path": file.path,
+            "megabytes": file.megabytes,
+            "quality": None if file.quality is None else file.quality.to_dict(),
+        }
+        for file in written.files
+    ]
+    console.result(
+        {"model": model, "output": str(output), "layout": "hub", "files": files, "versions": versions()}
+    )
+
+
+def _reference(console: Console, encoder: Encoder, against: str | None) -> Encoder | None:
+    """Return the float model: the one named, or the one that was quantized if it is still there."""
+    provenance = getattr(encoder, "provenance", None)
+    if against is not None:
+        return console.load(against)
+    if provenance is None:  # a float model is its own reference
+        return None
+    source = str(provenance.get("model", ""))
+    if not (source.startswith("demo:") or Path(source).is_dir()):
+        raise ModelError(
+            f"the float model {source or 'that was quantized'} is not here; give it with --against MODEL"
+        )
+    return console.load(source)
+
+
+def _hub_table(files: Sequence[FileEntry]) -> Table:
+    table = Table()
+    for column in ("file", "MB", "cosine", "worst"):
+        table.add_column(column, justify="left" if column == "file" else "right")
+    for file in files:
+        cosine = file.quality.cosine if file.quality else None
+        numbers = (f"{cosine.mean:.4f}", f"{cosine.worst:.4f}") if cosine else ("", "")
+        table.add_row(file.path, f"{file.megabytes:.1f}", *numbers)
+    return table
 
 
 def _write_encodings(encoder: Encoder, output: Path, force: bool) -> dict[str, Any]:
@@ -146,13 +274,25 @@ def _write_onnx(
     with console.progress(f"Writing {output}"):
         export(encoder, output, backend=runtime, inspect=inspect if check else None, **options)
     for report in reports:
-        console.show(
-            f"{report.products} products read 8-bit integers; {runtime} has {report.kernels} integer kernels."
-        )
+        console.show(_described(encoder, report, runtime))
     written = {"to": "onnx", "runtime": runtime, "megabytes": output.stat().st_size / 1e6}
     integers = reports[0].to_dict() if reports else None
     described = {name: value for name, value in options.items() if name != "force"}
     return written | described | {"integers": integers}
+
+
+def _described(encoder: Encoder, report: IntegerReport, runtime: str) -> str:
+    """Say what the runtime computes in integers."""
+    from octavo.graph import QuantizedEncoder
+
+    if not isinstance(encoder, QuantizedEncoder):
+        return "The model is not quantized: everything is computed in float."
+    if not any(quantizer.site.kind == "activation" for quantizer in encoder.quantizers.values()):
+        return (
+            f"Weights alone are quantized. {runtime} rounds what they multiply to 8 bits by itself, unless "
+            f"{BACKENDS[runtime].exact_option} forbids it."
+        )
+    return f"{report.products} products read 8-bit integers; {runtime} has {report.kernels} integer kernels."
 
 
 def _can_check(console: Console, runtime: str) -> bool:

@@ -204,8 +204,31 @@ _W4A8 = replace(
     description="int8 with 4-bit weights, rounded by GPTQ without training; in no table of the paper",
     weights=TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse()),
     overrides=(*_INT8.overrides, _TABLES_4_BITS),
-    passes=_INT8_GPTQ,
+    # Factors would go into weights that have 16 steps.
+    passes=tuple(entry for entry in _INT8_GPTQ if not isinstance(entry, Equalize)),
 )
+
+
+def _few_bits(bits: int) -> Recipe:
+    """Return linear layers of few bits, weights and inputs alike, by the passes that keep most."""
+    return Recipe(
+        name=f"w{bits}a{bits}",
+        description=f"{bits}-bit weights and inputs of linear layers, for research; in no table of the paper",
+        placement="linear-inputs",
+        weights=TensorSpec(bits=bits, symmetric=True, granularity=PerChannel(), estimator=Mse()),
+        activations=TensorSpec(bits=bits, estimator=AllMinMax()),
+        overrides=(
+            _NORMS_FLOAT,
+            Override(roles=("embedding_weight",), bits=8, estimator=MinMax(), optional=True),
+        ),
+        passes=(
+            Equalize(roles=(*_NORM_OUTPUTS, "value", "attention_context", "ffn_hidden"), optional=True),
+            Gptq(),
+            ClipTokens(),
+            BiasCorrection(),
+        ),
+    )
+
 
 _FP8_WEIGHTS = TensorSpec(symmetric=True, granularity=PerChannel(), format=E4M3())
 _FP8_ACTIVATIONS = TensorSpec(symmetric=True, estimator=AllMinMax(), format=E4M3())
@@ -334,6 +357,8 @@ _PRESETS = (
     _INT8_SMALL,
     _INT8_WEIGHTS,
     _W4A8,
+    _few_bits(6),
+    _few_bits(4),
     _FP8,
     _FP8_FULL,
 )

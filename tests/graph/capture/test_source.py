@@ -51,6 +51,22 @@ def test_another_head_and_its_labels_can_be_asked_for(tmp_path: Path) -> None:
     assert encoder(families.batch((2, 6)))["logits"].shape == (2, 5)
 
 
+def test_a_classifier_gets_a_new_head_for_other_labels(tmp_path: Path) -> None:
+    encoder = load(checkpoint(tmp_path / "model"), head="sequence-classification", labels=5)
+    assert encoder(families.batch((2, 6)))["logits"].shape == (2, 5)
+
+
+def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    name = "bert.encoder.layer.1.output.dense.weight"
+    tensors |= {name: torch.ones(32, 10), "classifier.bias": torch.ones(7)}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    match = rf"do not fit together: {name} has the shape \[32, 10\], not \[32, 64\], and 1 more differ; give"
+    with pytest.raises(ModelError, match=match):
+        load(folder)
+
+
 def change_tensors(folder: Path, drop: tuple[str, ...] = (), add: tuple[str, ...] = ()) -> Path:
     """The checkpoint without tensors whose names begin so, and with others."""
     tensors = load_file(folder / "model.safetensors")
@@ -76,11 +92,19 @@ def test_weights_without_a_place_are_named(tmp_path: Path) -> None:
         load(folder)
 
 
-def test_a_head_that_is_asked_for_replaces_the_checkpoints_own_without_a_word(tmp_path: Path) -> None:
+def test_a_new_head_replaces_the_checkpoints_own_without_a_word(tmp_path: Path) -> None:
+    """Its labels were given, so that it is to be trained."""
     folder = checkpoint(tmp_path / "model", head="masked-lm")
-    assert load(folder, head="sequence-classification").head == "sequence-classification"
+    assert load(folder, head="sequence-classification", labels=2).head == "sequence-classification"
     change_tensors(folder, add=("bert.encoder.layer.9.x.weight",))
     with pytest.warns(OctavoWarning, match=r"the checkpoint has 1 weight that .*: bert\.encoder\.layer\.9"):
+        load(folder, head="sequence-classification", labels=2)
+
+
+def test_a_head_that_is_asked_for_and_random_is_told(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path / "model", head="masked-lm")
+    match = r"lacks \d weights of the sequence-classification head, random now: .*classifier\.bias, .*trained"
+    with pytest.warns(OctavoWarning, match=match):
         load(folder, head="sequence-classification")
 
 

@@ -15,11 +15,14 @@ import typer
 from octavo.cli.command import command
 from octavo.cli.console import Console
 from octavo.cli.demo.steps import STEPS
-from octavo.cli.demo.story import Story
+from octavo.cli.demo.story import MODEL, Story
 from octavo.cli.options import Device, DeviceOption, ForceOption, SeedOption
+from octavo.errors import OctavoError
 from octavo.versions import versions
 
 RESULTS = "demo.json"
+MARKER = "vectors.bin"
+"""A file of every page, by which `--force` knows one."""
 
 _HELP = """Tell the whole story on a real model, in a minute or two and without a download.
 
@@ -28,11 +31,16 @@ quantized, breaks the model with plain 8 bits, shows where it breaks, repairs it
 a file that computes in integers, checked and timed against FP32. It calibrates on 64 of the texts that come
 with Octavo and measures on the others. With `-o` the quantized models are kept.
 
+`--web` writes a static page instead: the model in 8 bits, in the browser, searching these texts as you type,
+with times and sizes. The page needs no server but one for static files; npm, if it is here, puts the runtime
+beside it, and without npm the page loads that from a public mirror.
+
 Examples:
 
 * `octavo demo`
 * `octavo demo -o demo-models`
 * `octavo demo --json > demo.json`
+* `octavo demo --web page && python -m http.server -d page`
 """
 
 
@@ -49,15 +57,65 @@ def _demo(
             show_default="nothing is kept",
         ),
     ] = None,
+    web: Annotated[
+        Path | None,
+        typer.Option(
+            "--web",
+            metavar="DIR",
+            help="Write a page that runs the model in the browser, and nothing else.",
+            show_default="no page",
+        ),
+    ] = None,
     force: ForceOption = False,
     seed: SeedOption = 0,
     device: DeviceOption = Device.auto,
 ) -> None:
+    if web is not None:
+        if output is not None:
+            raise OctavoError("--web writes the page alone; give --output in a run of its own")
+        return _write_web(console, web, force, device, seed)
     with _folder(output, force) as folder:
         results = _tell(Story(console=console, folder=folder, output=output, device=device, seed=seed))
     if output is not None:
         console.show(f"Kept in {output}: {', '.join(entry['recipe'] for entry in results['recipes'])}.")
     console.result(results)
+
+
+def _write_web(console: Console, output: Path, force: bool, device: Device, seed: int) -> None:
+    from octavo.cli.demo.web import PAGE, RECIPE, write_page
+    from octavo.files import check_output, write_folder
+    from octavo.graph.sizes import float_bytes
+    from octavo.methods import quantize
+    from octavo.spec.presets import recipe
+    from octavo.tasks.demo import split_demo_texts
+
+    check_output(output, force, MARKER)
+    encoder = console.load(MODEL, device=device, seed=seed)
+    calibration, others = split_demo_texts()
+    texts = [text for text in (*calibration, *others) if isinstance(text, str)]
+    with console.progress(f"Quantizing by {RECIPE}"):
+        model = quantize(encoder, recipe(RECIPE), calibration=calibration, seed=seed).to("cpu")
+    with write_folder(output, force, MARKER) as draft, console.progress("Writing the page"):
+        page = write_page(model, texts, draft, float_bytes(encoder))
+    if page.missing is not None:
+        console.warn(
+            f"{page.missing}, so the page loads its runtime from a public mirror; it needs the network."
+        )
+    console.show(
+        f"Wrote {output / PAGE}: {len(texts)} sentences, a model of {page.megabytes:.1f} MB"
+        + (f", a runtime of {page.runtime_megabytes:.1f} MB." if page.missing is None else "."),
+        f"Look at it: python -m http.server -d {output}, then http://localhost:8000",
+    )
+    console.result(
+        {
+            "page": str(output / PAGE),
+            "texts": len(texts),
+            "megabytes": page.megabytes,
+            "runtime_megabytes": page.runtime_megabytes,
+            "missing": page.missing,
+            "versions": versions(),
+        }
+    )
 
 
 def _tell(story: Story) -> dict[str, Any]:

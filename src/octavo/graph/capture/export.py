@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.fx.node import has_side_effect
 
 from octavo.errors import CaptureError, DataError
+from octavo.graph.capture.traits import with_own_settings
 from octavo.graph.sites.flow import Flow, operation
 
 _MOST_BATCH = 65536
@@ -48,7 +49,7 @@ def capture(
     Every input is an integer tensor (batch, length); `max_length` bounds the length. Parameters are shared
     with `model` and keep its names. Dropout survives as modules, so the graph trains as the model did.
     """
-    exported = _export(_Positional(model, inputs, outputs), len(inputs), max_length, name)
+    exported = _export(model, inputs, outputs, max_length, name)
     graph = _graph_module(exported, inputs, {id(tensor): path for path, tensor in model.named_parameters()})
     _drop_checks(graph, name)
     _dropout_as_modules(graph)
@@ -59,7 +60,10 @@ def capture(
     return graph.eval()
 
 
-def _export(wrapper: nn.Module, count: int, max_length: int, name: str) -> torch.export.ExportedProgram:
+def _export(
+    model: nn.Module, inputs: Sequence[str], outputs: Sequence[str], max_length: int, name: str
+) -> torch.export.ExportedProgram:
+    count = len(inputs)
     example = tuple(torch.ones(_EXAMPLE_SHAPE, dtype=torch.long) for _ in range(count))
     failure: Exception | None = None
     for shortest in _SHORTEST:
@@ -67,6 +71,7 @@ def _export(wrapper: nn.Module, count: int, max_length: int, name: str) -> torch
             0: torch.export.Dim("batch", min=1, max=_MOST_BATCH),
             1: torch.export.Dim("length", min=shortest, max=max_length),
         }
+        wrapper = _Positional(with_own_settings(model), inputs, outputs)
         with _noted_conditions() as conditions:
             try:
                 # Without gradients, so that `with torch.no_grad()` inside a model leaves no nested graph.

@@ -140,30 +140,56 @@ def _load(
             dtype=torch.float32,
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
+            ignore_mismatched_sizes=True,
             **options,
         )
     except Exception as error:  # safetensors, transformers and torch each raise their own
         raise ModelError(f"{model}: its weights cannot be loaded: {first_line(error)}") from error
+    other = _of_another_shape(model, module, report["mismatched_keys"], new_head="num_labels" in options)
     return Network(
         module=module,
         head=head,
-        missing=tuple(sorted(report["missing_keys"])),
+        missing=tuple(sorted({*report["missing_keys"], *other})),
         left_over=tuple(sorted(report["unexpected_keys"])),
     )
 
 
-def warn_of_weights(encoder: Encoder, network: Network, asked: bool) -> None:
+def _of_another_shape(
+    model: str, module: nn.Module, found: Iterable[tuple[str, Any, Any]], *, new_head: bool
+) -> list[str]:
+    """Return the weights that a new head has in another shape, which are random now; others are an error."""
+    shapes = {name: (list(stored), list(wanted)) for name, stored, wanted in sorted(found)}
+    replaced = _outside_body(module, shapes) if new_head else []
+    broken = [name for name in shapes if name not in replaced]
+    if broken:
+        stored, wanted = shapes[broken[0]]
+        raise ModelError(
+            f"{model}: config.json and the checkpoint do not fit together: {broken[0]} has the shape "
+            f"{stored}, not {wanted}{f', and {len(broken) - 1} more differ' if broken[1:] else ''}; "
+            "give the config.json that was saved with these weights"
+        )
+    return replaced
+
+
+def warn_of_weights(encoder: Encoder, network: Network, asked: bool, new_head: bool) -> None:
     """Name the weights that the checkpoint lacks and those that were left out.
 
-    Where a head was asked for, it is new and to be trained, and the checkpoint's own is left out on purpose:
-    only weights of the body count.
+    Where a head was `asked` for, the checkpoint's own is left out on purpose. One that is new (its labels
+    were given) is to be trained: of either only the weights of the body count.
     """
     missing = [name for name in network.missing if name in encoder.used_parameters()]
     left_over = list(network.left_over)
     if asked:
-        outside = set(_outside_body(network.module, missing))
+        outside = _outside_body(network.module, missing)
         missing = [name for name in missing if name not in outside]
         left_over = _of_body(network.module, left_over)
+        if outside and not new_head:
+            warnings.warn(
+                f"{encoder.name}: the checkpoint lacks {counted(outside)} of the {network.head} head, random "
+                f"now: {listed(outside)}; what the head gives means nothing before it is trained",
+                OctavoWarning,
+                stacklevel=2,
+            )
     if missing:
         warnings.warn(
             f"{encoder.name}: the checkpoint lacks {counted(missing)}, random now: "

@@ -72,7 +72,7 @@ def load_encoder(
         network = load_network(model, place, chosen, labels, trust_remote_code, config=config, asked=asked)
         tokenizer = load_tokenizer(place, trust_remote_code)
     encoder = make_encoder(model, network.module, tokenizer, network.head, sentence)
-    warn_of_weights(encoder, network, asked)
+    warn_of_weights(encoder, network, asked, new_head=labels is not None)
     return encoder
 
 

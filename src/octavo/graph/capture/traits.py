@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
@@ -11,6 +12,16 @@ from torch import Tensor, fx, nn
 from octavo.graph.sites.flow import Flow, operation
 
 _LENGTH_WITHOUT_POSITIONS = 512
+
+
+def with_own_settings(network: nn.Module) -> nn.Module:
+    """Return a network that shares all tensors with another and nothing else, to be run in its place.
+
+    Some change their settings when they run: BigBird turns to full attention for good when it meets a short
+    text, and what is captured then would not be what it was.
+    """
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    return copy.deepcopy(network, shared)
 
 
 def inputs_of(network: nn.Module, config: Any, tokenizer: Any = None) -> tuple[str, ...]:
@@ -29,6 +40,7 @@ def inputs_of(network: nn.Module, config: Any, tokenizer: Any = None) -> tuple[s
 
 def _makes_token_types(network: nn.Module) -> bool:
     """Return whether results without token types differ from those with zeros."""
+    network = with_own_settings(network)
     ids = torch.ones(1, 9, dtype=torch.long)
     batch = {"input_ids": ids, "attention_mask": ids}
     try:

@@ -18,6 +18,7 @@ from torch import Tensor, fx, nn
 
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer
+from octavo.graph.rewrites.channels import call_of
 from octavo.graph.rewrites.editing import Editor, label
 from octavo.graph.sites.flow import operation
 from octavo.numerics.spill import Pieces
@@ -274,7 +275,7 @@ _SPLITS = frozenset({"chunk", "split", "split_with_sizes"})
 
 
 def _reach(model: QuantizedEncoder, site: str) -> Reach | None:
-    call = _call_of(model, site)
+    call = call_of(model, site)
     source = call.args[0]
     assert isinstance(source, fx.Node)
     width = model.quantizers[site].site.width
@@ -369,7 +370,7 @@ def _attribute(module: nn.Module, path: str) -> object:
 
 def _linears(model: QuantizedEncoder, site: str, reach: Reach) -> Iterator[fx.Node]:
     yield from (node for node in reach.region if operation(node) == "linear")
-    yield from _readers(_call_of(model, site))
+    yield from _readers(call_of(model, site))
 
 
 def _users(model: QuantizedEncoder, path: str) -> Iterator[fx.Node]:
@@ -380,12 +381,6 @@ def _users(model: QuantizedEncoder, path: str) -> Iterator[fx.Node]:
         if node.op == "get_attr" and named.get(str(node.target)) is parameter:
             for user in node.users:
                 yield from user.users if user.op == "call_module" else (user,)
-
-
-def _call_of(model: QuantizedEncoder, site: str) -> fx.Node:
-    wanted = f"quantizers.{label(site)}"
-    nodes: Iterable[fx.Node] = model.graph.graph.nodes
-    return next(node for node in nodes if node.target == wanted)
 
 
 def _readers(node: fx.Node) -> Iterator[fx.Node]:

@@ -238,6 +238,7 @@ def _begin(model: QuantizedEncoder, settings: Distillation) -> None:
             model.parameter(site).requires_grad_(False)
             if quantizer is not None:
                 quantizer.fix()
+    model.refresh_weights()
 
 
 def _looked_at(model: QuantizedEncoder, settings: Distillation) -> tuple[list[Site], list[Site]]:

@@ -69,8 +69,8 @@ def _groups(model: QuantizedEncoder, done: Equalization) -> list[list[Channels]]
     rest = [name for name in asked if name in refused]
     if rest:
         warnings.warn(
-            f"{len(rest)} sites are not folded (the first is {rest[0]}: {refused[rest[0]]}); skip them, or "
-            "give them more bits",
+            f"{len(rest)} sites are not folded (the first is {rest[0]}: {refused[rest[0]]}) and keep one "
+            "range for all channels; where too much is lost, give them more bits",
             OctavoWarning,
             stacklevel=2,
         )

@@ -62,6 +62,7 @@ class Backend(ABC):
         endings: how the names of artifacts that it opens end.
         left_out: roles whose quantizers it is faster without; the result is closer to the float model.
         kernel_for_each_product: whether every quantized product has an integer kernel of its own.
+        exact_option: the setting by which it computes what an artifact says, and nothing rounder.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Backend(ABC):
     endings: tuple[str, ...]
     left_out: frozenset[str] = frozenset()
     kernel_for_each_product: bool = True
+    exact_option: str = "an option of its own"
 
     # -- writing and opening ---------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ _INTEGER_KERNELS = frozenset(
     "QGemm QLinearMatMul MatMulIntegerToFloat QLinearConv MatMulInteger ConvInteger".split()
 )
 _FLOAT_KERNELS = frozenset("Gemm MatMul Conv FusedGemm FusedMatMul FusedConv NhwcFusedConv".split())
+_ACCURACY_LEVEL = "session.qdq_matmulnbits_accuracy_level"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def _session_options() -> Any:
 
 
 def _compute_exactly(options: Any) -> None:
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")  # float32
+    options.add_session_config_entry(_ACCURACY_LEVEL, "1")  # float32
 
 
 def _opened(file: str | bytes, options: Any) -> OnnxRuntimeModel:
@@ -104,4 +105,10 @@ def _opened(file: str | bytes, options: Any) -> OnnxRuntimeModel:
     )
 
 
-ONNXRUNTIME = OnnxRuntime(name="onnxruntime", package="onnxruntime", extra="onnx", fuses=True)
+ONNXRUNTIME = OnnxRuntime(
+    name="onnxruntime",
+    package="onnxruntime",
+    extra="onnx",
+    fuses=True,
+    exact_option=f"the session option {_ACCURACY_LEVEL}=1",
+)

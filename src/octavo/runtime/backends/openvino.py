@@ -16,6 +16,8 @@ from octavo.runtime.backends.runner import Arrays, Runner, complete
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+_GROUP_SIZE = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
+_METADATA = "octavo"
 _OWN_FORMAT = ".xml"  # the graph; the weights stand beside it in a file that ends in .bin
 
 
@@ -25,6 +27,7 @@ class OpenVinoModel:
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    metadata: dict[str, str]
     request: Any
 
     def __call__(self, batch: Arrays) -> dict[str, NDArray[Any]]:
@@ -46,11 +49,14 @@ class OpenVino(OnnxBackend):
 
         settings: dict[str, Any] = {} if threads is None else {"INFERENCE_NUM_THREADS": threads}
         if exact:
-            settings |= {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0}
-        compiled = openvino.Core().compile_model(str(path), "CPU", settings)
+            settings |= {"INFERENCE_PRECISION_HINT": "f32", _GROUP_SIZE: 0}
+        core = openvino.Core()
+        model = core.read_model(str(path))
+        compiled = core.compile_model(model, "CPU", settings)
         return OpenVinoModel(
             inputs=tuple(value.get_any_name() for value in compiled.inputs),
             outputs=tuple(map(_output_name, compiled.outputs)),
+            metadata=_metadata(model),
             request=compiled.create_infer_request(),
         )
 
@@ -75,6 +81,28 @@ class OpenVino(OnnxBackend):
         return IntegerReport(
             backend=self.name, products=len(products), kernels=kernels, floats=tuple(sorted(floats))
         )
+
+
+def save_own_format(file: Path, path: Path) -> Path:
+    """Write an ONNX file in OpenVINO's own format, an .xml and a .bin beside it, with what it says of itself.
+
+    Weights stay the integers that they are, and what is float stays so in 32 bits.
+    """
+    import onnx
+    import openvino
+
+    model = openvino.convert_model(str(file))
+    for entry in onnx.load(str(file), load_external_data=False).metadata_props:
+        model.set_rt_info(entry.value, [_METADATA, entry.key])
+    openvino.save_model(model, str(path), compress_to_fp16=False)
+    return path
+
+
+def _metadata(model: Any) -> dict[str, str]:
+    """What a file of OpenVINO's own format says of itself; from an ONNX file, OpenVINO takes nothing over."""
+    if not model.has_rt_info(_METADATA):
+        return {}
+    return {key: str(value) for key, value in model.get_rt_info(_METADATA).value.items()}
 
 
 def _output_name(output: Any) -> str:
@@ -115,4 +143,5 @@ OPENVINO = OpenVino(
     left_out=frozenset({"query", "key"}),
     kernel_for_each_product=False,
     flattens=False,
+    exact_option=f"{_GROUP_SIZE}=0",
 )
