@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -32,6 +33,8 @@ _TITLES = {
     "heads, openvino": "heads, OpenVINO",
 }
 _MOST_WORDS = 60
+# The sites that a sentence begins with differ from family to family.
+_SITES = re.compile(r"^\S+, \S+, \S+ and \d+ more are |^\S+(, \S+)* are ")
 
 _INTRODUCTION = """\
 # Conformance: what was tried on every encoder family, and what came of it
@@ -181,7 +184,7 @@ def _refused(outcomes: Sequence[Outcome]) -> str:
     groups: dict[tuple[str, str], dict[str, list[str]]] = {}
     for outcome in outcomes:
         if outcome.state == "refused":
-            items = groups.setdefault((outcome.column, outcome.told), {})
+            items = groups.setdefault((outcome.column, _SITES.sub("some sites are ", outcome.told)), {})
             items.setdefault(outcome.item, []).append(outcome.family)
     if not groups:
         return ""

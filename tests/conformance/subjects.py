@@ -113,7 +113,10 @@ AT_16_BITS: dict[str, octavo.Recipe] = {
     "fold": _int8_wide(octavo.Fold(**_AT)),
     "smooth-quant": _int8_wide(octavo.SmoothQuant(**_AT)),
     "migrate-gamma": _int8_wide(octavo.MigrateGamma(**_AT)),
-    "shift-and-scale": _int8_wide(octavo.ShiftAndScale(**_AT)),
+    # where norms or linear layers with a bias make the tensor, which can take a shift
+    "shift-and-scale": _int8_wide(
+        octavo.ShiftAndScale(roles=("attention_input", "ffn_input", "layer_output", "value"), optional=True)
+    ),
     "equalize": _int8_wide(Equalize(**_AT)),
     "spill": _int8_wide(octavo.Spill(**_AT)),
     "adaround": _with(octavo.AdaRound(iterations=3)),

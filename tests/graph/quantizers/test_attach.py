@@ -185,3 +185,14 @@ def test_dynamic_ranges_do_not_depend_on_neighbours_or_padding(head: Head) -> No
             row = result[position] if head == "sequence-classification" else result[position, :length]
             assert torch.equal(row, alone[name][0])
             assert head == "sequence-classification" or not result[position, length:].any()
+
+
+@pytest.mark.filterwarnings("ignore:.* reads padding")
+def test_rounded_cosines_stay_where_arc_cosines_have_a_value() -> None:
+    """YOSO's similarities reach 1, and factors that are rounded to 3 bits of mantissa pass it."""
+    encoder = families.captured("yoso", "encoder")[1]
+    batch = families.batch((3, 40))
+    model = octavo.quantize(encoder, octavo.recipe("fp8-full"), calibration=[batch])
+    clamped = [node for node in model.graph.graph.nodes if "acos" in str(node.target)]
+    assert clamped and all("clamp" in str(node.all_input_nodes[0].target) for node in clamped)
+    assert bool(model(batch)["last_hidden_state"].isfinite().all())

@@ -21,6 +21,7 @@ from octavo.numerics.affine import with_half_scales
 from octavo.spec import Pass, Recipe
 
 _HOLDER = "quantizers"
+_OF_COSINES = frozenset({"acos", "asin", "arccos", "arcsin"})
 
 
 @dataclass(eq=False, kw_only=True)
@@ -265,7 +266,19 @@ def _insert(graph: fx.GraphModule, quantizers: Mapping[str, Quantizer], products
             readers = [user for user in node.users if _only_products_read(user)] if narrow else []
             _insert_after(graph, node, f"{_HOLDER}.{label}", readers or list(node.users))
         quantizer.inplace = site.kind == "activation" and _owns_its_memory(places[0])
+    _stay_in_domain(graph)
     graph.recompile()
+
+
+def _stay_in_domain(graph: fx.GraphModule) -> None:
+    """Keep what arc cosines read between -1 and 1: factors of a product that are rounded may pass it."""
+    for node in list(graph.graph.nodes):
+        if operation(node) in _OF_COSINES:
+            (source,) = node.all_input_nodes
+            with graph.graph.inserting_before(node):
+                kept = graph.graph.call_function(torch.ops.aten.clamp.default, (source, -1.0, 1.0))
+            kept.meta = dict(source.meta)
+            node.replace_input_with(source, kept)
 
 
 def _insert_after(graph: fx.GraphModule, node: fx.Node, target: str, readers: Sequence[fx.Node]) -> None:

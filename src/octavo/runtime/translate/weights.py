@@ -97,7 +97,8 @@ def linear_layer(
         return Value(name=product, flat=flat)
     matrix, scale = _matrix(t, weight, factor)
     fits = fits_accumulator(numbers, t.value(source).scale, scale) and not has_rows_of_zeros(t, weight)
-    if (not fits or _ends_clipped(t, node)) if scale is not None else t.rounds_activations:
+    clipped = _ends_clipped(t, node) or _begins_clipped(t, source)
+    if (not fits or clipped) if scale is not None else t.rounds_activations:
         return Value(
             name=add_apart(t, t.graph.add("MatMul", x, matrix, name=name), numbers, label), flat=flat
         )
@@ -137,6 +138,12 @@ def _ends_clipped(t: Translation, node: fx.Node) -> bool:
             if is_clipped(module) if isinstance(module, Quantizer) else _ends_clipped(t, user):
                 return True
     return False
+
+
+def _begins_clipped(t: Translation, source: fx.Node) -> bool:
+    """Return whether what a layer reads is on a grid of fewer steps than a byte's, too coarse for a bias."""
+    module = t.module.get_submodule(str(source.target)) if source.op == "call_module" else None
+    return isinstance(module, Quantizer) and module.spec.bits < 8
 
 
 def add_apart(t: Translation, product: str, bias: NDArray[np.float64], name: str) -> str:
