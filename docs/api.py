@@ -18,6 +18,7 @@ import octavo
 from octavo.errors import OctavoError, OctavoWarning
 from octavo.graph.calling import CalledAsHuggingFace
 from octavo.spec.variant import Variant
+from octavo.tasks import Task
 
 PAGE = Path(__file__).with_name("api.md")
 HEAD = """# API
@@ -35,6 +36,10 @@ GROUPS = {
     "Training": (
         "distill Distillation finetune qat tokenize_labelled save_encoder Hyperparameters RunOptions "
         "TrainableEncoder"
+    ),
+    "Tasks of your own": (
+        "Classification MultiLabel Regression Similarity Retrieval Reranking TokenClassification "
+        "QuestionAnswering"
     ),
     "Models": "Encoder QuantizedEncoder",
     "Recipes": "Recipe TensorSpec Override",
@@ -77,13 +82,17 @@ def _entry(name: str) -> str:
     value = getattr(octavo, name)
     if isinstance(value, str):
         return f"\n### `octavo.{name}`\n\nThe version of Octavo, a string.\n"
-    named = f", `{value.variant_name}` in recipes" if hasattr(value, "variant_name") else ""
+    where = "task files" if inspect.isclass(value) and issubclass(value, Task) else "recipes"
+    named = f", `{value.variant_name}` in {where}" if hasattr(value, "variant_name") else ""
     lines = [
         f"\n### `octavo.{name}`{named}\n",
         f"```text\n{_signature(name, value)}\n```\n",
         f"{_summary(value)}\n",
     ]
     arguments = dict(_arguments(value))
+    if inspect.isclass(value) and issubclass(value, Task):  # all kinds share some, which their base explains
+        shared = [dict(_arguments(base)) for base in value.__mro__[1:] if issubclass(base, Task)]
+        arguments |= {name: text for each in shared for name, text in each.items() if name not in arguments}
     if arguments:
         lines.append(_listed(arguments))
     if _is_model(value):

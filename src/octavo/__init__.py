@@ -77,6 +77,14 @@ if TYPE_CHECKING:
     from octavo.runtime.file_model import open as open
     from octavo.tasks.demo import demo_texts as demo_texts
     from octavo.tasks.evaluation import evaluate as evaluate
+    from octavo.tasks.kinds import Classification as Classification
+    from octavo.tasks.kinds import MultiLabel as MultiLabel
+    from octavo.tasks.kinds import QuestionAnswering as QuestionAnswering
+    from octavo.tasks.kinds import Regression as Regression
+    from octavo.tasks.kinds import Reranking as Reranking
+    from octavo.tasks.kinds import Retrieval as Retrieval
+    from octavo.tasks.kinds import Similarity as Similarity
+    from octavo.tasks.kinds import TokenClassification as TokenClassification
 
 # Imported on first use: torch takes seconds, and `octavo --help` should not.
 _LAZY = {
@@ -99,6 +107,14 @@ _LAZY = {
     "qat": "octavo.methods.training.quantized",
     "demo_texts": "octavo.tasks.demo",
     "evaluate": "octavo.tasks.evaluation",
+    "Classification": "octavo.tasks.kinds",
+    "MultiLabel": "octavo.tasks.kinds",
+    "QuestionAnswering": "octavo.tasks.kinds",
+    "Regression": "octavo.tasks.kinds",
+    "Reranking": "octavo.tasks.kinds",
+    "Retrieval": "octavo.tasks.kinds",
+    "Similarity": "octavo.tasks.kinds",
+    "TokenClassification": "octavo.tasks.kinds",
     "cross_encoder": "octavo.runtime.drop_in",
     "sentence_transformer": "octavo.runtime.drop_in",
     "export": "octavo.runtime.exporting",

@@ -39,6 +39,9 @@ OPTIONS = {
     "--max-length --seeds --mixed-precision --compile --log --force --seed --device",
     "qat": "--recipe --output --task --data --text --label --dev --learning-rate --batch-size --epochs "
     "--max-length --calibration-texts --mixed-precision --compile --log --force --seed --device",
+    "distill": "--recipe --texts --output --learn --blocks --epochs --batch-size --learning-rate "
+    "--range-learning-rate --limit --max-length --calibration-texts --temperature --relation --tokens "
+    "--hidden --attention --force --seed --device --head",
     "reproduce": "--model --output --data --task --row --only-seed --start-seed --settings --engine "
     "--workers --address --stop-after --dry-run --device",
     "tables": "--table --output --details",

@@ -100,7 +100,7 @@ def test_what_cannot_be_done_says_what_to_do(folder: Path, tmp_path: Path) -> No
     with pytest.raises(ModelError, match="is no exported file, so backend, threads mean nothing"):
         octavo.sentence_transformer(folder, backend="openvino", threads=1)
     with pytest.raises(
-        ModelError, match=r"has a encoder head, not sequence-classification; is it one for octavo"
+        ModelError, match=r"has the head encoder, not sequence-classification; is it one for octavo"
     ):
         octavo.cross_encoder(folder)
 

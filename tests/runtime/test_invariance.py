@@ -3,10 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import octavo
 from octavo.errors import DataError, ModelError
+from octavo.runtime.backends.onnxruntime import ONNXRUNTIME
 from octavo.runtime.exporting import export
 from octavo.runtime.invariance import Change, Invariance, measure_invariance
 from tests.runtime.conftest import TEXTS
@@ -83,3 +85,23 @@ def test_what_cannot_be_measured_is_refused(tiny_saved: Path, tiny_file: Path) -
         measure_invariance([str(tiny_saved)], list(TEXTS))
     with pytest.raises(DataError, match="no texts were given"):
         measure_invariance([str(tiny_file)], [])
+
+
+def test_integers_at_every_site_are_those_of_the_text_alone(
+    tiny_file: Path, tiny_int8: octavo.QuantizedEncoder
+) -> None:
+    (chosen, batch), *_ = tiny_int8.batches(list(TEXTS), batch_size=len(TEXTS))
+    together = ONNXRUNTIME.site_integers(tiny_file, {n: x.numpy() for n, x in batch.items()})
+    texts, length = batch["input_ids"].shape
+    compared = 0
+    for row, index in enumerate(chosen):
+        (_, single), *_ = tiny_int8.batches([TEXTS[index]])
+        alone = ONNXRUNTIME.site_integers(tiny_file, {n: x.numpy() for n, x in single.items()})
+        tokens = single["input_ids"].shape[1]
+        for name, integers in alone.items():
+            # one row a token; what attention makes of pairs of tokens has other shapes
+            if name.endswith(".q") and integers.ndim == 2 and len(integers) == tokens:
+                whole = together[name].reshape(texts, length, -1)
+                assert np.array_equal(whole[row, :tokens], integers), f"{name} of {TEXTS[index]!r}"
+                compared += 1
+    assert compared >= 8 * texts

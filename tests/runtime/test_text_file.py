@@ -67,7 +67,7 @@ def test_a_head_that_serves_another_purpose_is_refused(
     with pytest.raises(ModelError, match="has a sequence-classification head; only a bare encoder makes"):
         Embedder(hub_folder)
     with pytest.raises(
-        ModelError, match="has a encoder head; only a sequence-classification head classifies"
+        ModelError, match="has the head encoder; only a sequence-classification head classifies"
     ):
         Classifier(tiny_file, tiny_saved)
 

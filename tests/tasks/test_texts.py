@@ -98,3 +98,16 @@ def test_texts_with_commas_and_short_pairs_are_no_table(tmp_path: Path, content:
 )
 def test_what_was_understood_is_said(texts: list[Text], said: str) -> None:
     assert describe_texts(texts) == said
+
+
+def test_a_column_of_a_table_is_a_file_of_texts(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("question,answer,id\nwhy?,because,1\nwho?,me,2\n", encoding="utf-8")
+    assert read_texts(f"{file}:answer") == ["because", "me"]
+    assert read_texts(f"{file}: question, answer") == [("why?", "because"), ("who?", "me")]
+    with pytest.raises(DataError, match=r"a\.csv, line 2: no column 'text'; there are question, answer, id"):
+        read_texts(f"{file}:text")
+    with pytest.raises(DataError, match=r"a\.csv: 3 columns; name one of texts, or the two of a pair"):
+        read_texts(f"{file}:id,question,answer")
+    with pytest.raises(DataError, match=r"looks like a table.*Or name the column: a\.csv:COLUMN"):
+        read_texts(file)

@@ -114,7 +114,7 @@ def _input(
         model = open_any(**opened)
     if model.head != head:
         other = "octavo.cross_encoder" if head == "encoder" else "octavo.sentence_transformer"
-        raise ModelError(f"{model.name} has a {model.head} head, not {head}; is it one for {other}?")
+        raise ModelError(f"{model.name} has the head {model.head}, not {head}; is it one for {other}?")
     if model.tokenizer is None:
         raise ModelError(f"{model.name} has no tokenizer files; add them to its folder")
     from octavo.runtime.sentence_input import OctavoInput

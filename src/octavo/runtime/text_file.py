@@ -66,7 +66,7 @@ class TextFile:
     def require_head(self, head: str, purpose: str) -> None:
         """Refuse a file whose head serves another purpose."""
         if self.head != head:
-            raise ModelError(f"{self.path} has a {self.head} head; only a {head} head {purpose}")
+            raise ModelError(f"{self.path} has the head {self.head}; only a {head} head {purpose}")
 
 
 def open_text_file(

@@ -204,7 +204,8 @@ _W4A8 = replace(
     description="int8 with 4-bit weights, rounded by GPTQ without training; in no table of the paper",
     weights=TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse()),
     overrides=(*_INT8.overrides, _TABLES_4_BITS),
-    passes=_INT8_GPTQ,
+    # Factors would go into weights that have 16 steps.
+    passes=tuple(entry for entry in _INT8_GPTQ if not isinstance(entry, Equalize)),
 )
 
 

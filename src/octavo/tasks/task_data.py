@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,19 @@ def read_kind(encoder: Encoder, task: Task, max_length: int = 128) -> KindData:
     task.check_labels(encoder, dev)  # now, and not when the first epoch is over
     return KindData(
         task=task,
-        texts=train.texts,
+        texts=_as_read(encoder, train.texts),
         train=task.labelled(encoder, train, max_length).to(encoder.device),
         dev=dev,
         about={part.split: describe(part) for part in (train, dev)},
         max_length=max_length,
     )
+
+
+def _as_read(encoder: Encoder, texts: Sequence[Text]) -> tuple[Text, ...]:
+    """Return texts as the model reads them: an embedding model reads the two of a pair one by one."""
+    if encoder.head != "encoder":
+        return tuple(texts)
+    return tuple(single for text in texts for single in ((text,) if isinstance(text, str) else text))
 
 
 def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: int = 128) -> TaskData:

@@ -63,6 +63,14 @@ def test_a_label_unseen_in_training_names_its_row() -> None:
         evaluate(model(("1", "3"), lambda text: 0), task=TASK)
 
 
+def test_numbers_of_outputs_are_taken_where_the_task_says_so() -> None:
+    rows = [{"text": "a", "label": 0}, {"text": "b", "label": 1}]
+    fake = model(("negative", "positive"), lambda text: int(text == "b"))
+    with pytest.raises(DataError, match=r"row 1: label '0' is none.*say so in a task file: labels: \[0, 1"):
+        evaluate(fake, task=Classification(dev=rows))
+    assert evaluate(fake, task=Classification(dev=rows, labels=("0", "1"))).score == 100.0
+
+
 def test_agreement_of_two_models_needs_no_look_at_labels() -> None:
     result = evaluate(
         model(("3", "5", "1"), by_word), task=TASK, against=model(("1", "3", "5"), lambda text: 0)

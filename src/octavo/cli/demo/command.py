@@ -102,8 +102,8 @@ def _write_web(console: Console, output: Path, force: bool, device: Device, seed
             f"{page.missing}, so the page loads its runtime from a public mirror; it needs the network."
         )
     console.show(
-        f"Wrote {output / PAGE}: {len(texts)} sentences, a model of {page.megabytes:.1f} MB, a runtime of "
-        f"{page.runtime_megabytes:.1f} MB.",
+        f"Wrote {output / PAGE}: {len(texts)} sentences, a model of {page.megabytes:.1f} MB"
+        + (f", a runtime of {page.runtime_megabytes:.1f} MB." if page.missing is None else "."),
         f"Look at it: python -m http.server -d {output}, then http://localhost:8000",
     )
     console.result(

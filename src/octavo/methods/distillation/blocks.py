@@ -60,8 +60,6 @@ def train_blocks(
     ends = layer_ends(model)
     if not ends:
         raise SpecError(f"{model.name}: no layers were found to train one by one; distill it end to end")
-    first = {name: value.detach().clone() for name, value in model.graph.state_dict().items()}
-    before = judge.error(model.graph)
     students = [*(tapped(model, [end], alone=True) for end in ends[:-1]), model.graph]
     teachers = [*(tapped(teacher, [end], alone=True) for end in ends[:-1]), teacher.graph]
     inner = EndOfLayer(teacher, settings)
@@ -85,8 +83,6 @@ def train_blocks(
                     replace(options, progress=part_of(options.progress, index, len(students))),
                 )
             )
-    if judge.error(model.graph) > before:  # every block got closer, and all of them together did not
-        model.graph.load_state_dict(first)
     return results
 
 

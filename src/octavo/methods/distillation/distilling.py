@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from octavo.errors import DataError, OctavoWarning, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, Text, attach
 from octavo.graph.sites.site import Site
@@ -85,14 +87,14 @@ def distill(
     """
     settings, options = settings or Distillation(), options or RunOptions()
     check_texts(texts)
-    shuffled = list(texts)
+    shuffled = list(dict.fromkeys(texts))  # a text held out is nowhere else
     random.Random(seed).shuffle(shuffled)
-    held = max(FEWEST // 4, min(_MOST_HELD, round(settings.held_out * len(texts))))
+    held = max(FEWEST // 4, min(_MOST_HELD, round(settings.held_out * len(shuffled))))
     learning, judging = shuffled[held:], shuffled[:held]
     folder = None if work is None else Path(work)
     _check_recipe(encoder, recipe, settings)
     ledger = _ledger(folder, encoder, recipe, texts, settings, seed)
-    model, teacher = _prepare(
+    model, teacher = _quantized(
         encoder, recipe, learning[: settings.calibration], settings, seed, folder, options
     )
     sites = _looked_at(model, settings)
@@ -100,9 +102,10 @@ def distill(
     judge = _examples(encoder, encoder.graph, judging, objective, settings)
     judge.keep()
     objective.see([results[0] for results in judge.kept])
+    before, start = judge.error(model.graph), _Snapshot(model)
+    _begin(model, settings)
     inside = [*sites[0], *sites[1]]
     data = _examples(encoder, tapped(teacher, inside), learning, objective, settings)
-    before = judge.error(model.graph)
     if settings.blocks:
         trainings = train_blocks(model, teacher, data, judge, settings, seed, ledger, options)
     else:
@@ -122,12 +125,16 @@ def distill(
             )
         ]
     finish(model)
+    after = judge.error(model.graph)
+    if after > before:  # what is float in training, such as integer functions, is not what is judged here
+        start.restore(model)
+        after = judge.error(model.graph)
     result = DistillationResult(
         measure=judge.objective.measure,
         texts=len(learning),
         held_out=held,
         error_before=before,
-        error_after=judge.error(model.graph),
+        error_after=after,
         trainings=trainings,
     )
     model.provenance = {**model.provenance, "distilled": _provenance(result, settings, texts)}
@@ -168,7 +175,7 @@ def _check_recipe(encoder: Encoder, recipe: Recipe, settings: Distillation) -> N
         )
 
 
-def _prepare(
+def _quantized(
     encoder: Encoder,
     recipe: Recipe,
     calibration: Sequence[Text],
@@ -177,7 +184,7 @@ def _prepare(
     folder: Path | None,
     options: RunOptions,
 ) -> tuple[QuantizedEncoder, Encoder]:
-    """Return the recipe's model, ready to be trained, and its teacher: the float model before rounding.
+    """Return the recipe's model and its teacher: the float model before rounding.
 
     The teacher of tensors inside the model went through the same rewrites as the student.
     """
@@ -195,14 +202,30 @@ def _prepare(
     if settings.looks_inside:
         assert model.float_model is not None
         teacher, model.float_model = own_copy(model.float_model), None
-    begin(model, FixedRanges() if settings.learn == "weights" else recipe.training)
-    set_dropout(model, 0.0, 0.0)
-    _choose_what_learns(model, settings)
     return model, teacher
 
 
-def _choose_what_learns(model: QuantizedEncoder, settings: Distillation) -> None:
-    """Let gradients reach only what is to be learned."""
+class _Snapshot:
+    """The parameters and grids of a model at one moment."""
+
+    def __init__(self, model: QuantizedEncoder) -> None:
+        self._parameters = {name: p.detach().clone() for name, p in model.graph.named_parameters()}
+        self._grids = {name: quantizer.affine() for name, quantizer in model.quantizers.items()}
+
+    def restore(self, model: QuantizedEncoder) -> None:
+        """Make a finished model what it was."""
+        with torch.no_grad():
+            for name, parameter in model.graph.named_parameters():
+                parameter.copy_(self._parameters[name])
+        for name, quantizer in model.quantizers.items():
+            quantizer.fix(self._grids[name])
+        model.refresh_weights()
+
+
+def _begin(model: QuantizedEncoder, settings: Distillation) -> None:
+    """Let gradients pass, and reach only what is to be learned."""
+    begin(model, FixedRanges() if settings.learn == "weights" else model.recipe.training)
+    set_dropout(model, 0.0, 0.0)
     if settings.learn == "ranges":
         apart = {id(parameter) for parameter in learned_ranges(model)}
         for parameter in model.graph.parameters():
@@ -215,6 +238,7 @@ def _choose_what_learns(model: QuantizedEncoder, settings: Distillation) -> None
             model.parameter(site).requires_grad_(False)
             if quantizer is not None:
                 quantizer.fix()
+    model.refresh_weights()
 
 
 def _looked_at(model: QuantizedEncoder, settings: Distillation) -> tuple[list[Site], list[Site]]:

@@ -85,7 +85,7 @@ def write_hub_folder(
         raise ModelError(f"to {wanted}, the float model is needed; give it as against (--against MODEL)")
     if reference is not None and reference.head != model.head:
         raise ModelError(
-            f"{reference.name} has a {reference.head} head and {model.name} a {model.head} head; "
+            f"{reference.name} has the head {reference.head} and {model.name} the head {model.head}; "
             "give the float model that was quantized"
         )
     with write_folder(target, force, PLAIN) as draft:

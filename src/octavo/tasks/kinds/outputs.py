@@ -11,6 +11,7 @@ from octavo.tasks.labels import plain_label
 from octavo.tasks.model import Model
 
 _SHOWN = 12
+_NUMBERED = "if it is the number of an output, say so in a task file: labels: [0, 1, ...]"
 
 
 def model_labels(
@@ -30,7 +31,7 @@ def model_labels(
         if plain_label(label) not in known:
             raise DataError(
                 f"{place}: label {label!r} is none of those that {model.name} knows ({_listed(names)}); "
-                "was it left out of training?"
+                + (_NUMBERED if label.isdecimal() else "was it left out of training?")
             )
     return tuple(written.get(plain_label(name), name) for name in names)
 
