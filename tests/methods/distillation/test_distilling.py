@@ -18,7 +18,7 @@ from octavo.methods.distillation.distilling import _looked_at, distill
 from octavo.methods.distillation.settings import Distillation
 from octavo.methods.training.loop import RunOptions
 from octavo.sentence import SentenceModules
-from octavo.spec import FixedRanges
+from octavo.spec import FixedRanges, Fold, Recipe
 from octavo.spec.presets import recipe
 
 QUICK = Distillation(
@@ -134,20 +134,24 @@ def test_precise_tables_stay_as_they_are_and_narrow_ones_learn(make: Callable[[s
         assert torch.equal(model.parameter(site), encoder.graph.get_parameter(site.targets[0])) is not moves
 
 
+PLAIN = recipe("w4a8-qat")
+FOLDED = replace(PLAIN, placement="linear-inputs", passes=(Fold(roles=("ffn_input", "layer_output")),))
+
+
 @pytest.mark.parametrize(
-    ("name", "settings"),
+    ("start", "settings"),
     [
-        pytest.param("w4a8-qat", replace(QUICK, hidden=1.0), id="hidden"),
-        pytest.param("w4a8-qat", replace(QUICK, attention=1.0), id="attention"),
-        pytest.param("w4a8-qat", replace(QUICK, blocks=True), id="blocks"),
-        pytest.param("w4a8", replace(QUICK, blocks=True), id="blocks of a folded model"),
+        pytest.param(PLAIN, replace(QUICK, hidden=1.0), id="hidden"),
+        pytest.param(PLAIN, replace(QUICK, attention=1.0), id="attention"),
+        pytest.param(PLAIN, replace(QUICK, blocks=True), id="blocks"),
+        pytest.param(FOLDED, replace(QUICK, blocks=True), id="blocks of a folded model"),
     ],
 )
 def test_tensors_inside_the_model_teach_as_well(
-    make: Callable[[str], Encoder], settings: Distillation, name: str, tmp_path: Path
+    make: Callable[[str], Encoder], settings: Distillation, start: Recipe, tmp_path: Path
 ) -> None:
     encoder = make("embedder")
-    model, result = distill(encoder, recipe(name), TEXTS, settings)
+    model, result = distill(encoder, start, TEXTS, settings)
     assert result.error_after < 0.95 * result.error_before
     assert len(result.trainings) == (encoder.layers if settings.blocks else 1)
     again = load(str(model.save(tmp_path / "model")))

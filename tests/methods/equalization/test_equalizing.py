@@ -217,7 +217,7 @@ def test_a_shift_that_nothing_can_take_is_refused() -> None:
 
 def test_a_site_that_something_else_reads_is_named_with_the_reason() -> None:
     with pytest.warns(
-        OctavoWarning, match=r"layers\.0\.ffn_input: not only linear layers read it\); skip them"
+        OctavoWarning, match=r"layers\.0\.ffn_input: not only linear layers read it\) and keep one range"
     ):
         quantized(Equalize(roles=("ffn_input",)), placement="full")
 
