@@ -194,7 +194,7 @@ _INT8_SMALL = replace(
     overrides=(*_INT8.overrides, _TABLES_4_BITS),
     # Fewer extra channels: beside tables this small, 1.5 % of the hidden layers count.
     passes=tuple(
-        replace(entry, share=1 / 384) if isinstance(entry, Spill) else entry for entry in _INT8_GPTQ
+        replace(entry, share=1 / 256) if isinstance(entry, Spill) else entry for entry in _INT8_GPTQ
     ),
 )
 
