@@ -11,7 +11,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance zoo format clean
+.PHONY: help setup demo test check conformance zoo grid format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -35,6 +35,15 @@ conformance: $(STAMP)  ## try every encoder family and write docs/conformance.md
 zoo: $(STAMP)  ## run the tests with real models, which lie in the folder that OCTAVO_ZOO names
 	@test -n "$(OCTAVO_ZOO)" || { echo "name the folder with the models: make zoo OCTAVO_ZOO=FOLDER" >&2; exit 1; }
 	OCTAVO_ZOO="$(OCTAVO_ZOO)" $(BIN)/python -m pytest -n 1 -m zoo -o junit_family=xunit1 --junit-xml=build/zoo.xml tests/zoo $(ARGS)
+
+# Every table of the paper and our own recipes; the search of ranges first, as rows with the best ranges read it.
+GRID := range-estimators initial leave-one-out mixed-precision peg main low-bit low-bit-full overview ours
+SECONDS ?= 540
+WORKERS ?= 12
+
+grid: $(STAMP)  ## run what is missing of every table for SECONDS: make grid MODEL=mpnet-base DATA=glue OUT=results/mpnet-base
+	@test -n "$(MODEL)" -a -n "$(DATA)" -a -n "$(OUT)" || { echo "name the model, GLUE's folder and the results: make grid MODEL=M DATA=D OUT=DIR" >&2; exit 1; }
+	$(BIN)/octavo reproduce $(GRID) --model "$(MODEL)" --data "$(DATA)" -o "$(OUT)" --workers $(WORKERS) --stop-after $(SECONDS) $(ARGS)
 
 format: $(STAMP)  ## format the code and apply the safe fixes of the linter
 	$(BIN)/ruff check --fix-only --quiet .

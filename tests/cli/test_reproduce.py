@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from octavo.experiments.runner import _weights
 from octavo.versions import __version__
 from tests.cli.conftest import Run
 from tests.experiments.conftest import write_mrpc
@@ -83,11 +84,17 @@ def test_one_seed_is_planned_with_its_own_start(run: Run, arguments: tuple[objec
 
 
 def test_one_seed_starts_from_what_the_folder_has_chosen(
-    run: Run, arguments: tuple[object, ...], tmp_path: Path
+    run: Run, arguments: tuple[object, ...], tiny: Path, tmp_path: Path
 ) -> None:
     start = "mrpc/fp32/lr0.001-bs16-e1-seed-2.json"
     (tmp_path / "results" / "mrpc").mkdir(parents=True)
-    about = {"octavo": 1, "version": __version__, "model": str(arguments[1]), "settings": "fast"}
+    about = {
+        "octavo": 1,
+        "version": __version__,
+        "model": tiny.name,
+        "settings": "fast",
+        "weights": _weights(str(tiny)),
+    }
     (tmp_path / "results" / "grid.json").write_text(json.dumps(about), encoding="utf-8")
     file = tmp_path / "results" / "mrpc" / "start.json"
     file.write_text(json.dumps({"cell": start}), encoding="utf-8")
@@ -147,3 +154,88 @@ def test_tables_of_a_folder_without_results_say_so(run: Run, tmp_path: Path) -> 
 def test_a_folder_without_results(run: Run, tmp_path: Path) -> None:
     result = run("tables", tmp_path)
     assert result.exit_code == 2 and "is no results folder" in result.stderr
+
+
+def test_starts_are_carried_to_another_folder_and_not_trained_again(
+    run: Run, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    carried = ("--starts", tmp_path / "starts")
+    part = ("--row", "fp32", "--row", "w8a32", "--only-seed", "0")
+    first = run("reproduce", "initial", *arguments, *part, *carried)
+    assert first.exit_code == 0, first.output
+    there = tmp_path / "there"
+    moved = [there if each == tmp_path / "results" else each for each in arguments]
+    second = run("reproduce", "initial", *moved, *part, *carried)
+    assert second.exit_code == 0, second.output
+
+    def results(folder: Path) -> list[dict[str, object]]:
+        files = sorted((folder / "mrpc").rglob("seed-0.json")) + sorted(
+            (folder / "mrpc").rglob("*-seed-0.json")
+        )
+        return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+    mine, theirs = results(tmp_path / "results"), results(there)
+    assert len(mine) == 2
+    for key in ("score", "training", "start"):
+        assert [each[key] for each in mine] == [each[key] for each in theirs]
+
+
+def test_starts_of_other_settings_are_refused_and_kept(
+    run: Run, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    carried = ("--row", "fp32", "--only-seed", "0", "--starts", tmp_path / "starts")
+    assert run("reproduce", "initial", *arguments, *carried).exit_code == 0
+    kept = {file: file.read_bytes() for file in (tmp_path / "starts").rglob("*") if file.is_file()}
+    (tmp_path / "fast.yaml").write_text(SETTINGS.replace("fast", "other"), encoding="utf-8")
+    there = [tmp_path / "there" if each == tmp_path / "results" else each for each in arguments]
+    result = run("reproduce", "initial", *there, *carried)
+    assert result.exit_code == 2 and 'starts with another settings (settings: "fast"' in result.stderr
+    assert not (tmp_path / "there").exists()
+    (tmp_path / "fast.yaml").write_text(
+        SETTINGS.replace("epochs: 1", "epochs: 1, warmup: 0.5"), encoding="utf-8"
+    )
+    result = run("reproduce", "initial", *there, *carried)
+    assert result.exit_code == 2 and "of other settings (warmup: 0.0, here 0.5)" in result.stderr
+    assert {file: file.read_bytes() for file in (tmp_path / "starts").rglob("*") if file.is_file()} == kept
+
+
+def test_results_of_other_data_are_refused(run: Run, arguments: tuple[object, ...], tmp_path: Path) -> None:
+    part = ("--row", "fp32", "--only-seed", "0")
+    assert run("reproduce", "initial", *arguments, *part).exit_code == 0
+    write_mrpc(tmp_path / "more", dev=30)
+    changed = [tmp_path / "more" if each == tmp_path / "glue" else each for each in arguments]
+    result = run("reproduce", "initial", *changed, *part)
+    assert result.exit_code == 2
+    assert "has results of mrpc on other data: the files of dev were others" in result.stderr
+
+
+def test_rows_that_a_model_cannot_have_are_told_and_left_out(
+    run: Run, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    table = """octavo: 1
+name: mine
+title: Mine
+source: here
+tasks: [mrpc]
+rows:
+- {name: fp32, title: FP32, method: finetune, seeds: 1}
+- {name: w8a8, title: W8A8, method: quantize, recipe: w8a8, seeds: 1}
+- name: other
+  title: Other
+  method: quantize
+  recipe: w8a8
+  overrides: [{sites: [segment], "off": true}]
+"""
+    (tmp_path / "mine.yaml").write_text(table, encoding="utf-8")
+    result = run("reproduce", tmp_path / "mine.yaml", *arguments, "--only-seed", "0", "--dry-run", "--json")
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    assert [each["cell"].split("/")[1] for each in document["plan"]] == ["fp32", "w8a8"]
+    assert list(document["impossible"]) == ["other"]
+    assert "cannot have the row other: recipe 'w8a8': 'segment' matches no site" in result.stderr
+
+
+def test_the_settings_that_a_model_was_given_are_said(run: Run, arguments: tuple[object, ...]) -> None:
+    given = [each for each in arguments if each != "--settings" and Path(str(each)).name != "fast.yaml"]
+    result = run("reproduce", "initial", *given, "--dry-run")
+    assert "Settings minilm, for bert of width" in result.output

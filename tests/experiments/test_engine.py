@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from octavo.errors import OctavoWarning
 from octavo.experiments.engine import InProcess, Workers
 from octavo.experiments.grid import GridRun, grid_cells
 from octavo.experiments.planning import Selection, plan
@@ -47,6 +49,36 @@ def test_a_grid_in_this_process(configuration: RunConfiguration) -> None:
         }  # fmt: skip
         assert "--row" in result["command"] and result["versions"]["torch"] and result["hardware"]["cores"]
         assert 0 <= result["score"] <= 100
+
+
+def test_a_cell_is_distilled_without_labels(configuration: RunConfiguration) -> None:
+    rows = ("w8a8-distilled",)
+    cells = plan([load_table("ours")], Selection(rows=rows, seeds=(0,)), SETTINGS, configuration)
+    assert [cell.method for cell in cells] == ["finetune", "distill"]
+    with pytest.warns(OctavoWarning, match="different texts may be learned by heart"):
+        assert GridRun(configuration, cells, InProcess(configuration)).run() == {}
+    result = configuration.results().get(cells[1])
+    assert result is not None and result["training"]["error_after"] <= result["training"]["error_before"]
+    assert not any((configuration.work / "running").iterdir())
+
+
+def test_mixed_precision_trains_and_scores_in_full_precision(
+    configuration: RunConfiguration, tmp_path: Path
+) -> None:
+    fast = replace(
+        configuration, precision="bf16", output=str(tmp_path / "fast"), starts=str(tmp_path / "starts")
+    )
+    cells = [cell for cell in small(fast) if cell.row == "fp32"]
+    assert GridRun(fast, cells, InProcess(fast)).run() == {}
+    result = fast.results().get(cells[0])
+    assert result is not None and result["training"]["precision"] == "bf16"
+    assert result["command"].endswith("--mixed-precision bf16")
+    # the same parameters, scored by a run that knows nothing of bf16
+    again = replace(fast, precision="no", output=str(tmp_path / "again"))
+    assert GridRun(again, cells, InProcess(again)).run() == {}
+    scored = again.results().get(cells[0])
+    assert scored is not None and scored["score"] == result["score"]
+    assert scored["training"] == result["training"]
 
 
 def test_a_cell_that_fails_is_reported(configuration: RunConfiguration) -> None:

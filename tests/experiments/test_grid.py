@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Outcome
@@ -42,8 +43,7 @@ class FakeEngine:
         self.done.append((cell, start))
         score = self.score(cell)
         if cell.method == "finetune":
-            self.configuration.parameters_file(cell).parent.mkdir(parents=True, exist_ok=True)
-            self.configuration.parameters_file(cell).write_bytes(b"")
+            self.configuration.fine_tuned().write(cell, {"weight": torch.zeros(1)}, {})
         data = {"train": {"partial": True}, "dev": {"partial": False}}
         self.results.put(cell, {"score": score, "data": data})
         return [(cell, score, None)]
@@ -102,7 +102,7 @@ def test_parameters_that_are_gone_are_made_anew(configuration: RunConfiguration)
     GridRun(configuration, cells(), FakeEngine(configuration)).run()
     start = choose_start(configuration.results(), "mrpc", float_cells("mrpc", SETTINGS))
     assert start is not None
-    configuration.parameters_file(start).unlink()
+    (configuration.fine_tuned().folder / start.path).with_suffix(".safetensors").unlink()
     removed = next(cell for cell in cells() if cell.row == "w8a8")
     (Path(configuration.output) / removed.path).write_text("damaged", encoding="utf-8")
     engine = FakeEngine(configuration)
@@ -148,8 +148,8 @@ def test_tables_show_ours_beside_the_papers(configuration: RunConfiguration) -> 
     GridRun(configuration, cells(), FakeEngine(configuration)).run()
     scores = summarize(configuration.results().all())
     text = render_table(main_table(), scores)
-    assert "| FP32 | 87.00 (88.36) | 87.00 (88.36) |  |" in text
-    assert "| W8A8 PTQ | 79.00 (88.53) | 79.00 (88.53) | -8.00 (+0.17) |" in text
+    assert "| FP32 | 87.00 (88.36)<br>85.00 to 89.00 | 87.00 (88.36) |  |" in text
+    assert "| W8A8 PTQ | 79.00 (88.53)<br>77.00 to 81.00 | 79.00 (88.53) | -8.00 (+0.17) |" in text
     assert "| fp32 | MRPC* | 87.00 | 85.00 | 89.00 | 5 | 0.0002 | 8 | 3 |" in render_details(scores)
     figure = render_figure(main_table(), scores)
     assert figure.startswith("<svg") and "-8.00" in figure and "&amp;" not in figure

@@ -190,7 +190,7 @@ def test_adaround_is_shown_with_and_without_flips_and_as_long_as_in_the_paper(ta
             HEAD + "rows: [{name: a, title: A, method: finetun}]",
             "unknown method 'finetun'; did you mean 'finetune'",
         ),
-        (HEAD + "rows: [{name: a, title: A, method: quantize}]", "quantize and train need one"),
+        (HEAD + "rows: [{name: a, title: A, method: quantize}]", "the other methods need one"),
         (
             HEAD + "row: []\nrows: [{name: a, title: A, method: finetune}]",
             "unknown key 'row'; did you mean 'rows'",
@@ -220,7 +220,11 @@ def test_settings_change_the_papers_and_search_lists() -> None:
     assert [each.learning_rate for each in found] == [1e-4, 5e-5] and {each.epochs for each in found} == {3}
     assert settings.finetuning("rte") == [FINETUNING["glue/rte"]]
     assert load_settings("paper").training("qqp", recipe("w4a8-qat")) == [QAT_4_BITS["glue/qqp"]]
-    assert settings_for("demo:minilm").name == "minilm" and settings_for("bert-base-uncased").name == "paper"
+    assert [settings_for(*model).name for model in (("bert", 384), ("bert", 768), ("mpnet", 768))] == [
+        "minilm",
+        "paper",
+        "mpnet",
+    ]
 
 
 def test_unknown_settings_are_refused() -> None:

@@ -35,6 +35,9 @@ DeviceOption = Annotated[
     Device,
     typer.Option("--device", help="Where models run; auto takes a GPU if there is one."),
 ]
+PrecisionOption = Annotated[
+    str, typer.Option("--mixed-precision", help="no, bf16 or fp16: mixed precision by accelerate.")
+]
 HeadOption = Annotated[
     Head | None,
     typer.Option(

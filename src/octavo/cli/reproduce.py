@@ -12,7 +12,7 @@ import typer
 
 from octavo.cli.command import command
 from octavo.cli.console import Console
-from octavo.cli.options import DataOption, Device, DeviceOption
+from octavo.cli.options import DataOption, Device, DeviceOption, PrecisionOption
 
 if TYPE_CHECKING:
     from octavo.experiments.cell import Cell
@@ -26,7 +26,9 @@ Every cell, one row on one task by one seed, leaves one JSON file in the output 
 stopped resumes where it was. FP32 fine-tuning comes first: quantization starts from the seed with the median
 score of the best setting. With `--only-seed` only these seeds are fine-tuned, unless the folder has chosen
 its start already; `--start-seed` names another. Tables: initial, leave-one-out, mixed-precision, peg, main,
-low-bit, low-bit-full, range-estimators, overview, or a YAML file. `octavo tables` renders the results.
+low-bit, low-bit-full, range-estimators, overview, ours, or a YAML file. The model's architecture
+and size choose the settings, unless `--settings` does. Fine-tuned models are kept beside the results, or in a
+folder that can be carried to another machine (`--starts`). `octavo tables` renders the results.
 
 Examples:
 
@@ -77,7 +79,7 @@ def _reproduce(
         typer.Option(
             "--settings",
             metavar="NAME|FILE",
-            help="Hyper-parameters: paper, paper-search, minilm or a YAML file.",
+            help="Hyper-parameters: paper, paper-search, minilm, mpnet or a YAML file.",
             show_default="by model",
         ),
     ] = None,
@@ -100,6 +102,16 @@ def _reproduce(
             show_default="never",
         ),
     ] = None,
+    starts: Annotated[
+        Path | None,
+        typer.Option(
+            "--starts",
+            metavar="DIR",
+            help="Fine-tuned models, used and added to.",
+            show_default="beside the results",
+        ),
+    ] = None,
+    mixed_precision: PrecisionOption = "no",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the cells that are missing, and how long they take.")
     ] = False,
@@ -110,12 +122,12 @@ def _reproduce(
     from octavo.experiments import planning
     from octavo.experiments.estimate import estimate, total_seconds
     from octavo.experiments.runner import RunConfiguration
-    from octavo.experiments.settings import load_settings, settings_for
+    from octavo.experiments.settings import load_settings
     from octavo.experiments.table import load_table
 
     if engine not in ("local", "ray"):
         raise SpecError(f"unknown engine {engine!r}; use local or ray")
-    chosen = settings_for(model) if settings is None else load_settings(settings)
+    chosen, why = planning.choose_settings(model) if settings is None else (load_settings(settings), None)
     loaded = [load_table(name) for name in tables]
     configuration = RunConfiguration(
         model=model,
@@ -125,6 +137,8 @@ def _reproduce(
         settings=chosen.name,
         start_seed=start_seed,
         tables=tuple(tables),
+        starts=None if starts is None else str(starts),
+        precision=mixed_precision,
     )
     selection = planning.Selection(
         tasks=tuple(task or ()),
@@ -132,13 +146,21 @@ def _reproduce(
         seeds=tuple(only_seed or ()),
     )
     results = configuration.results()
+    configuration.fine_tuned()  # a folder of other starts is refused before anything is written
     cells = planning.plan(loaded, selection, chosen, configuration)
     missing = results.missing(cells)
+    without = planning.impossible(missing, configuration)
+    cells = [cell for cell in cells if cell.row not in without]
+    missing = [cell for cell in missing if cell.row not in without]
+    if why is not None:
+        console.note(why)
+    for name, reason in without.items():
+        console.warn(f"{model} cannot have the row {name}: {reason}")
     console.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
     if data is not None and (absent := planning.missing_tasks(loaded, data)):
         console.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
     failed: dict[str, str] = {}
-    document: dict[str, Any] = {"cells": len(cells)}
+    document: dict[str, Any] = {"cells": len(cells), "settings": chosen.name, "impossible": without}
     if dry_run:
         estimates = estimate(missing, results.all())
         _show_plan(console, estimates, total_seconds(estimates))

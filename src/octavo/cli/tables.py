@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from octavo.experiments.summary import Scores
     from octavo.experiments.table import Table
 
-_BEGIN, _END = "<!-- tables -->", "<!-- end of tables -->"
+_BEGIN, _BEGIN_OF, _END = "<!-- tables -->", "<!-- tables of {} -->", "<!-- end of tables -->"
 _HELP = """Render the results in a folder as Markdown tables beside the paper's numbers.
 
 Each number is the median over seeds; where several hyper-parameters were tried, of the best of them. The
-paper's number stands in brackets, and its means are over the same tasks. With -o, tables go to a file and a
-figure beside it; in a file with the marks `<!-- tables -->` and `<!-- end of tables -->`, between these.
+paper's number stands in brackets, below them the smallest and the largest score, and means are over the same
+tasks. With -o, tables go to a file and a
+figure beside it; in a file with the marks `<!-- tables -->` and `<!-- end of tables -->`, between these. A
+page of several folders has marks that name them, `<!-- tables of minilm -->`.
 
 Examples:
 
@@ -66,22 +68,28 @@ def _tables(
     elif output is None:
         console.write(text)
     else:
+        page, prefix = _placed(text, output, results.resolve().name)
         with write_file(output, force=True) as draft:
-            draft.write_text(_placed(text, output), encoding="utf-8")
+            draft.write_text(page, encoding="utf-8")
         for each in chosen:
-            with write_file(output.with_name(f"{output.stem}-{each.name}.svg"), force=True) as draft:
+            with write_file(output.with_name(f"{prefix}-{each.name}.svg"), force=True) as draft:
                 draft.write_text(render_figure(each, scores), encoding="utf-8")
         console.show(f"Wrote {output} with {len(chosen)} tables of {read.about['model']}")
     listed = [{"row": row, "task": task, **asdict(score)} for (row, task), score in scores.items()]
     console.result({"about": read.about, "scores": listed})
 
 
-def _placed(text: str, file: Path) -> str:
-    """Return the new content of a file: between its marks if it has them, else the tables alone."""
+def _placed(text: str, file: Path, folder: str) -> tuple[str, str]:
+    """Return the new content of a file and what its figures' names begin with.
+
+    Tables stand between the marks of their folder, or those without a name, else alone.
+    """
     old = file.read_text(encoding="utf-8") if file.is_file() else ""
-    before, begin, rest = old.partition(_BEGIN)
+    named = _BEGIN_OF.format(folder)
+    before, begin, rest = old.partition(named if named in old else _BEGIN)
     _, end, after = rest.partition(_END)
-    return f"{before}{begin}\n\n{text}\n{end}{after}" if begin and end else text
+    page = f"{before}{begin}\n\n{text}\n{end}{after}" if begin and end else text
+    return page, f"{file.stem}-{folder}" if named in old else file.stem
 
 
 def _worth_showing(table: Table, tasks: Sequence[str], scores: Scores) -> bool:

@@ -18,6 +18,7 @@ from octavo.cli.options import (
     DeviceOption,
     ForceOption,
     ModelArgument,
+    PrecisionOption,
     SeedOption,
 )
 from octavo.cli.tasks import DataOption, LabelOption, TaskChoice, TaskOption, TextOption
@@ -90,9 +91,6 @@ EpochsOption = Annotated[
 LengthOption = Annotated[
     int | None,
     typer.Option("--max-length", min=2, help="Most tokens of a text.", show_default="the paper's 128"),
-]
-PrecisionOption = Annotated[
-    str, typer.Option("--mixed-precision", help="no, bf16 or fp16: mixed precision by accelerate.")
 ]
 CompileOption = Annotated[
     bool,

@@ -132,7 +132,7 @@ class GridRun:
         report: Report | None = None,
     ) -> None:
         self.configuration, self.engine, self.report = configuration, engine, report
-        self.results = configuration.results()
+        self.results, self.starts = configuration.results(), configuration.fine_tuned()
         self.cells = list(cells)
         self.waiting = sorted(self.results.missing(self.cells), key=cost, reverse=True)
         self.running: set[str] = set()
@@ -171,7 +171,7 @@ class GridRun:
         elif start.path in self.failed:
             self.waiting.remove(cell)
             self.failed[cell.path] = f"its start {start.path} failed"
-        elif not self.configuration.parameters_file(start).is_file():
+        elif start not in self.starts:
             self.waiting.insert(0, start)  # the results came from elsewhere: make the parameters anew
             self._start(start, None)
         else:

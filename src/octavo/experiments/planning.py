@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from octavo.errors import DataError, SpecError, did_you_mean
+from octavo.errors import DataError, SiteError, SpecError, did_you_mean
 from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Engine, InProcess, Workers
 from octavo.experiments.grid import FLOAT_ROW, GridRun, grid_cells
@@ -15,10 +15,14 @@ from octavo.experiments.paper import RANGES
 from octavo.experiments.range_search import best_ranges
 from octavo.experiments.ray_engine import OnRay
 from octavo.experiments.runner import RunConfiguration
-from octavo.experiments.settings import Settings
+from octavo.experiments.settings import Settings, settings_for
 from octavo.experiments.table import Table, TableRow
 from octavo.graph.capture.source import load_config
+from octavo.graph.quantizers.attach import check_recipe
+from octavo.methods.training.head import load_with_head
+from octavo.tasks.evaluation import read_examples
 from octavo.tasks.glue import task_by_short_name
+from octavo.tasks.task_data import describe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,7 @@ def plan(
                 f"{configuration.data} holds none of the tasks' folders; "
                 "give the folder with CoLA, SST-2, ..."
             )
+        _check_data(tasks, configuration)
     layers, best = layers_of(configuration.model), dict(RANGES)
     if any(row.on(task).ranges != "settings" for table in narrowed for row in table.rows for task in tasks):
         best |= best_ranges(dict.fromkeys(tasks), settings, layers, configuration.results())
@@ -123,6 +128,34 @@ def _starts(
     return starts
 
 
+def _check_data(tasks: Sequence[str], configuration: RunConfiguration) -> None:
+    """Refuse files of other data than that of the results in the folder; only tasks with results are read."""
+    results = configuration.results()
+    done = {str(result["cell"].get("task")) for result in results.all()}
+    for task in [task for task in tasks if task in done]:
+        described = task_by_short_name(task)
+        parts = [read_examples(described, configuration.data, split) for split in ("train", "dev")]
+        results.check_data(task, {part.split: describe(part) for part in parts})
+
+
+def impossible(cells: Sequence[Cell], configuration: RunConfiguration) -> dict[str, str]:
+    """Return the rows among some cells that the model cannot have, such as one of a site it lacks, and why.
+
+    The model is captured for it, on the CPU.
+    """
+    recipes = {cell.row: cell.recipe for cell in cells if cell.recipe is not None}
+    if not recipes:
+        return {}
+    encoder = load_with_head(configuration.model, task_by_short_name(cells[0].task).outputs)
+    reasons = {}
+    for row, recipe in recipes.items():
+        try:
+            check_recipe(encoder, recipe)
+        except SiteError as error:
+            reasons[row] = str(error)
+    return reasons
+
+
 def missing_tasks(tables: Sequence[Table], data: str | Path) -> list[str]:
     """Return the tasks of some tables that a folder has no files of."""
     tasks = dict.fromkeys(task for table in tables for task in table.tasks)
@@ -154,6 +187,15 @@ def layers_of(model: str) -> int:
     """Return the number of layers of a model by its configuration."""
     config = load_config(model)
     return int(getattr(config, "num_hidden_layers", 0) or getattr(config, "n_layers", 0))
+
+
+def choose_settings(model: str) -> tuple[Settings, str]:
+    """Return the settings for a model by its architecture and width, and a sentence that says so."""
+    config = load_config(model)
+    architecture = str(getattr(config, "model_type", "unknown"))
+    width = int(getattr(config, "hidden_size", 0) or getattr(config, "dim", 0))
+    chosen = settings_for(architecture, width)
+    return chosen, f"Settings {chosen.name}, for {architecture} of width {width}; --settings takes others"
 
 
 def _has_data(task: str, data: Path) -> bool:

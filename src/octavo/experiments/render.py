@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from octavo.drawing import Drawing
-from octavo.experiments.summary import Scores, mean_score, paper_mean, shown_tasks
+from octavo.experiments.summary import RowScore, Scores, mean_score, paper_mean, shown_tasks
 from octavo.experiments.table import Table, TableRow
 from octavo.tasks.glue import GLUE
 
@@ -13,7 +13,10 @@ _NONE = "-"
 
 
 def render_table(table: Table, scores: Scores) -> str:
-    """Return a Markdown table: our score, the paper's in brackets; rows without any result are left out."""
+    """Return a Markdown table: our score, the paper's in brackets, below them the spread over seeds.
+
+    Rows without any result are left out.
+    """
     tasks = shown_tasks(table, scores)
     rows = [row for row in table.rows if any((row.name, task) in scores for task in tasks)]
     if not rows:
@@ -30,13 +33,20 @@ def _cells(row: TableRow, tasks: Sequence[str], scores: Scores, base: TableRow |
     cells = [row.title]
     for task in tasks:
         score = scores.get((row.name, task))
-        cells.append(_both(None if score is None else score.median, row.paper.get(task)))
+        cells.append(_both(None if score is None else score.median, row.paper.get(task)) + _spread(score))
     ours, paper = mean_score(row, tasks, scores), paper_mean(row, tasks)
     cells.append(_both(ours, paper))
     if base is None or row is base:
         return [*cells, ""]
     ours_base, paper_base = mean_score(base, tasks, scores), paper_mean(base, tasks)
     return [*cells, _both(_minus(ours, ours_base), _minus(paper, paper_base), signed=True)]
+
+
+def _spread(score: RowScore | None) -> str:
+    """Return the smallest and the largest score of several seeds, on a line of its own."""
+    if score is None or score.seeds < 2 or score.low == score.high:
+        return ""
+    return f"<br>{score.low:.2f} to {score.high:.2f}"
 
 
 def _title(task: str) -> str:

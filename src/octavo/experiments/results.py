@@ -46,6 +46,20 @@ class Results:
         """Write the result of a cell."""
         self._ledger.put(_key(cell), {"octavo": FORMAT, "cell": cell.to_dict(), **result})
 
+    def check_data(self, task: str, data: Mapping[str, Any]) -> None:
+        """Refuse data other than that of the results that the folder has of a task."""
+        for path, result in self._ledger.results():
+            if not path.startswith(f"{task}/") or "data" not in result:
+                continue
+            known = {split: about.get("sha256") for split, about in result["data"].items()}
+            others = [split for split, about in data.items() if known.get(split) != about["sha256"]]
+            if others:
+                raise OutputError(
+                    f"{self.folder} has results of {task} on other data: the files of {' and '.join(others)} "
+                    f"were others for {path}.json; give another folder, or the same data"
+                )
+            return  # the others were compared to this one before they were run
+
     def missing(self, cells: Iterable[Cell]) -> list[Cell]:
         """Return the cells that have no result yet."""
         return [cell for cell in cells if self.get(cell) is None]

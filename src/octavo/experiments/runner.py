@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import math
 import os
 import platform
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
 
-from octavo.errors import OctavoError
+from octavo.errors import ModelError, OctavoError
 from octavo.experiments.cell import Cell
 from octavo.experiments.results import Results
-from octavo.files import write_file
+from octavo.experiments.starts import Starts
 from octavo.graph import Encoder, QuantizedEncoder
+from octavo.methods.distillation.distilling import discard_work, distill
+from octavo.methods.distillation.settings import Distillation
 from octavo.methods.pipeline import quantize
 from octavo.methods.training.checkpoint import discard_checkpoint
 from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.head import load_with_head, new_head
+from octavo.methods.training.launch import accelerator_for
 from octavo.methods.training.loop import RunOptions, TimeOverError, TrainingResult
 from octavo.methods.training.quantized import qat
 from octavo.progress import Progress
@@ -41,6 +44,9 @@ class RunConfiguration:
         output: the results folder.
         settings, tables: their names, for the results to say.
         start_seed: quantize the model fine-tuned with this seed; None takes the median of all.
+        starts: folder of the fine-tuned parameters that quantization starts from, made or continued; None
+            keeps them beside the results.
+        precision: of training, as accelerate names it: no, bf16 or fp16.
     """
 
     model: str
@@ -50,20 +56,46 @@ class RunConfiguration:
     settings: str = "paper"
     start_seed: int | None = None
     tables: tuple[str, ...] = ("overview",)
+    starts: str | None = None
+    precision: str = "no"
+
+    @property
+    def model_name(self) -> str:
+        """The model as results name it: a folder by its last part, since machines keep it in other places."""
+        path = Path(self.model)
+        return path.resolve().name if path.is_dir() else self.model
 
     def results(self) -> Results:
         """Return the results folder, which may be still to make; one of another model is refused."""
-        about = {"version": __version__, "model": self.model, "settings": self.settings}
-        return Results(Path(self.output), about)
+        return Results(Path(self.output), self._about)
+
+    def fine_tuned(self) -> Starts:
+        """Return the folder of fine-tuned parameters; one of another model or other settings is refused."""
+        folder = self.work / "starts" if self.starts is None else Path(self.starts)
+        return Starts(folder, self._about)
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        about = {"version": __version__, "model": self.model_name, "settings": self.settings}
+        # folders of one name are many: their files tell them apart
+        return about | ({"weights": _weights(self.model)} if Path(self.model).is_dir() else {})
 
     @property
     def work(self) -> Path:
         """The folder of checkpoints, which are no results."""
         return Path(self.output) / ".work"
 
-    def parameters_file(self, cell: Cell) -> Path:
-        """Return the file of the fine-tuned parameters of a cell."""
-        return self.work / "float" / cell.path.replace("/", "-").replace(".json", ".safetensors")
+
+@cache
+def _weights(folder: str) -> str:
+    """Return a fingerprint of a model's weight files."""
+    digest = hashlib.sha256()
+    for file in sorted(
+        file for ending in ("safetensors", "bin") for file in Path(folder).glob(f"*.{ending}")
+    ):
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 class CellRunner:
@@ -71,7 +103,7 @@ class CellRunner:
 
     def __init__(self, configuration: RunConfiguration) -> None:
         self.configuration = configuration
-        self.results = configuration.results()
+        self.results, self.starts = configuration.results(), configuration.fine_tuned()
         self._encoders: dict[int, Encoder] = {}
         self._tasks: dict[tuple[str, int], TaskData] = {}
 
@@ -102,47 +134,51 @@ class CellRunner:
         began = time.monotonic()
         checkpoint = self.configuration.work / "running" / cell.path.replace("/", "-")
         data = self.task(cell.task, _max_length(cell, start))
-        check = _stop_at(stop_at)
-        model, training = self._make(cell, start, data, RunOptions(checkpoint=checkpoint, stop_at=stop_at))
-        metrics = data.metrics(model, check)
+        options = RunOptions(checkpoint=checkpoint, stop_at=stop_at, accelerator=self._accelerator)
+        model, training = self._make(cell, start, data, options)
+        metrics = data.metrics(model, _stop_at(stop_at))
         score = sum(metrics.values()) / len(metrics)
-        if cell.method == "finetune":
-            self._keep(cell, model)
-        self.results.put(
-            cell,
-            {
-                "score": score,
-                "metrics": metrics,
-                "start": None if start is None else start.path,
-                "training": None if training is None else training.to_dict(),
-                "model": self.configuration.model,
-                "data": data.about,
-                "command": self._command(cell, start),
-                "seconds": time.monotonic() - began,
-                "versions": versions(),
-                "hardware": self.hardware,
-            },
-        )
-        discard_checkpoint(checkpoint)
+        result = {
+            "score": score,
+            "metrics": metrics,
+            "start": None if start is None else start.path,
+            "training": training,
+            "model": self.configuration.model_name,
+            "data": data.about,
+            "command": self._command(cell, start),
+            "seconds": time.monotonic() - began,
+            "versions": versions(),
+            "hardware": self.hardware,
+        }
+        if cell.method == "finetune" and cell not in self.starts:
+            self.starts.write(cell, dict(model.graph.named_parameters()), result)
+        self.results.put(cell, result)
+        discard_work(checkpoint) if cell.method == "distill" else discard_checkpoint(checkpoint)
         del model
         _free()
         return score
 
     def _make(
         self, cell: Cell, start: Cell | None, data: TaskData, options: RunOptions
-    ) -> tuple[Encoder, TrainingResult | None]:
+    ) -> tuple[Encoder, dict[str, Any] | None]:
+        """Return the model of a cell, and what its training did."""
         encoder, check = own_copy(self.encoder(cell.task)), _stop_at(options.stop_at)
         if cell.method == "finetune":
             assert cell.hyper is not None
+            carried = self._start_from(encoder, cell, data)
+            if carried is not None:  # trained elsewhere, and carried here
+                return encoder, carried["training"]
             new_head(encoder, cell.seed)
             score = lambda: data.score(encoder, check)  # noqa: E731
-            return encoder, finetune(
-                encoder, data.train, cell.hyper, seed=cell.seed, score=score, options=options
+            return encoder, self._described(
+                finetune(encoder, data.train, cell.hyper, seed=cell.seed, score=score, options=options)
             )
         assert start is not None and cell.recipe is not None and cell.calibration is not None
-        self._start_from(encoder, start)
+        if self._start_from(encoder, start, data) is None:
+            raise OctavoError(f"the start {start.path} is gone; run the grid again, it will be made anew")
         size, batches = cell.calibration
         texts = data.sample(size * batches, cell.seed)
+        length = _max_length(cell, start)
         if cell.method == "quantize":
             return quantize(
                 encoder,
@@ -150,9 +186,16 @@ class CellRunner:
                 texts,
                 batch_size=size,
                 seed=cell.seed,
-                max_length=_max_length(cell, start),
+                max_length=length,
                 progress=check,
             ), None
+        if cell.method == "distill":
+            settings = Distillation(max_length=length)
+            work = options.checkpoint
+            student, learned = distill(
+                encoder, cell.recipe, texts, settings, seed=cell.seed, work=work, options=options
+            )
+            return student, learned.to_dict()
         assert cell.hyper is not None
         model: QuantizedEncoder
         model, result = qat(
@@ -166,29 +209,44 @@ class CellRunner:
             score=lambda model: data.score(model, check),
             options=options,
         )
-        return model, result
+        return model, self._described(result)
 
-    def _keep(self, cell: Cell, encoder: Encoder) -> None:
-        parameters = {
-            name: value.detach().cpu().contiguous() for name, value in encoder.graph.named_parameters()
-        }
-        with write_file(self.configuration.parameters_file(cell), force=True) as draft:
-            save_file(parameters, draft)
-
-    def _start_from(self, encoder: Encoder, start: Cell) -> None:
-        file = self.configuration.parameters_file(start)
-        if not file.is_file():
-            raise OctavoError(f"{file} is gone; run the grid again, it will be made anew")
-        trained = load_file(file)
+    def _start_from(self, encoder: Encoder, start: Cell, data: TaskData) -> dict[str, Any] | None:
+        """Give an encoder the parameters of a fine-tuning; return its result, None where there is none."""
+        kept = self.starts.read(start, data.about)
+        if kept is None:
+            return None
+        trained, result = kept
+        parameters = dict(encoder.graph.named_parameters())
+        if {name: value.shape for name, value in parameters.items()} != {
+            name: value.shape for name, value in trained.items()
+        }:
+            raise ModelError(
+                f"{self.starts.folder}: the start {start.path} has other parameters than the model"
+            )
         with torch.no_grad():
-            for name, parameter in encoder.graph.named_parameters():
+            for name, parameter in parameters.items():
                 parameter.copy_(trained[name])
+        return result
+
+    def _described(self, result: TrainingResult) -> dict[str, Any]:
+        return {**result.to_dict(), "precision": self.configuration.precision}
+
+    @cached_property
+    def _accelerator(self) -> Any:
+        cpu = self.configuration.device == "cpu"
+        return accelerator_for(self.configuration.precision, None, self.configuration.work, cpu)
 
     def _command(self, cell: Cell, start: Cell | None) -> str:
         seeds = f"--only-seed {cell.seed}" + ("" if start is None else f" --start-seed {start.seed}")
         return (
             f"octavo reproduce {' '.join(self.configuration.tables)} --row {cell.row} --task {cell.task} "
-            f"{seeds} --model {self.configuration.model} --data GLUE_DIR -o DIR"
+            f"{seeds} --model {self.configuration.model_name} --data GLUE_DIR -o DIR"
+            + (
+                ""
+                if self.configuration.precision == "no"
+                else f" --mixed-precision {self.configuration.precision}"
+            )
         )
 
     @cached_property

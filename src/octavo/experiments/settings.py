@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
+from importlib.resources.abc import Traversable
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,20 @@ from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.spec import Recipe
 from octavo.tasks.glue import task_by_short_name
 
-_KEYS = ("octavo", "name", "finetune", "train", "calibration")
+_KEYS = ("octavo", "name", "models", "finetune", "train", "calibration")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Models:
+    """Models of some widths, and of some architectures (transformers' `model_type`) unless that is empty."""
+
+    widths: tuple[int, int]
+    architectures: tuple[str, ...] = ()
+
+    def fit(self, architecture: str, width: int) -> bool:
+        """Return whether a model is one of them."""
+        least, most = self.widths
+        return least <= width <= most and (not self.architectures or architecture in self.architectures)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,9 +41,13 @@ class Settings:
 
     finetune and calibration are by task, train is by recipe (or `default`) and task. A value that is a list
     is searched: the setting with the best median over the seeds counts, as in the paper.
+
+    Arguments:
+        models: which models take these settings by themselves; None for those that are always asked for.
     """
 
     name: str
+    models: Models | None = None
     finetune: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     train: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     calibration: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -53,13 +71,10 @@ class Settings:
 
 
 def load_settings(name_or_path: str) -> Settings:
-    """Return settings that come with Octavo (`paper`, `paper-search`, `minilm`), or from a YAML file."""
-    folder = resources.files("octavo.experiments") / "settings"
-    known = sorted(
-        entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml")
-    )
+    """Return settings that come with Octavo (`settings_names`), or from a YAML file."""
+    known = settings_names()
     if name_or_path in known:
-        return _parse((folder / f"{name_or_path}.yaml").read_text(encoding="utf-8"), name_or_path)
+        return _parse((_folder() / f"{name_or_path}.yaml").read_text(encoding="utf-8"), name_or_path)
     path = Path(name_or_path)
     if path.suffix not in (".yaml", ".yml") or not path.is_file():
         hint = did_you_mean(name_or_path, known) or f"; there are {', '.join(known)}"
@@ -67,9 +82,25 @@ def load_settings(name_or_path: str) -> Settings:
     return _parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def settings_for(model: str) -> Settings:
-    """Return the settings for a model: its own if there are any, else the paper's."""
-    return load_settings("minilm" if model.startswith("demo:minilm") else "paper")
+def settings_names() -> tuple[str, ...]:
+    """Return the names of the settings that come with Octavo."""
+    names = (entry.name for entry in _folder().iterdir())
+    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+
+
+def _folder() -> Traversable:
+    return resources.files("octavo.experiments") / "settings"
+
+
+def settings_for(architecture: str, width: int) -> Settings:
+    """Return the settings for models of an architecture and a width; of no model's own, the paper's.
+
+    Settings that name the architecture go before those that name a width alone.
+    """
+    named = [settings for name in settings_names() if (settings := load_settings(name)).models is not None]
+    fitting = [each for each in named if each.models is not None and each.models.fit(architecture, width)]
+    fitting.sort(key=lambda each: not (each.models and each.models.architectures))
+    return fitting[0] if fitting else load_settings("paper")
 
 
 def _parse(text: str, source: str) -> Settings:
@@ -82,10 +113,23 @@ def _parse(text: str, source: str) -> Settings:
     calibration = {task: (int(pair[0]), int(pair[1])) for task, pair in data.get("calibration", {}).items()}
     return Settings(
         name=data.get("name", source),
+        models=_models(data.get("models"), source),
         finetune=data.get("finetune", {}),
         train=data.get("train", {}),
         calibration=calibration,
     )
+
+
+def _models(data: Any, source: str) -> Models | None:
+    if data is None:
+        return None
+    try:
+        least, most = (int(width) for width in data["widths"])
+        return Models(widths=(least, most), architectures=tuple(data.get("architectures", ())))
+    except (TypeError, ValueError, KeyError) as error:
+        raise SpecError(
+            f"{source}: models need widths, such as [1, 512], and may name architectures"
+        ) from error
 
 
 def _every(start: Hyperparameters, changes: Mapping[str, Any]) -> list[Hyperparameters]:

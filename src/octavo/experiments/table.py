@@ -14,7 +14,7 @@ from octavo.errors import SpecError, did_you_mean
 from octavo.spec import Recipe, recipe_from_dict, recipe_to_dict
 from octavo.spec.presets import recipe as find_recipe
 
-Method = Literal["finetune", "quantize", "train"]
+Method = Literal["finetune", "quantize", "train", "distill"]
 RangeSetting = Literal["settings", "single", "best"]
 VERSION = 1
 GLUE_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
@@ -25,7 +25,8 @@ class TableRow:
     """One row of a table.
 
     Arguments:
-        method: finetune (FP32), quantize (after training) or train (quantization-aware).
+        method: finetune (FP32), quantize (after training), train (quantization-aware) or distill (the same
+            without labels, on as many texts as batch size and batches say).
         recipe: preset that is quantized by; None for FP32.
         estimators: another range estimator for weights or activations, as in recipe files.
         overrides: added to the recipe's own, as in recipe files; `layers.-1.` is the last layer.
@@ -59,7 +60,7 @@ class TableRow:
                 f"{did_you_mean(self.method, get_args(Method))}"
             )
         if (self.recipe is None) != (self.method == "finetune"):
-            raise SpecError(f"row {self.name}: finetune takes no recipe, quantize and train need one")
+            raise SpecError(f"row {self.name}: finetune takes no recipe, the other methods need one")
         self._check_ranges()
 
     def _check_ranges(self) -> None:

@@ -57,3 +57,15 @@ def test_scores_are_learned_by_their_squared_error() -> None:
     logits, labels = torch.tensor([[1.0], [2.0]]), torch.tensor([1.5, 4.0])
     assert float(loss_of(logits, labels)) == pytest.approx((0.25 + 4) / 2)
     assert float(loss_of(torch.zeros(3, 2), torch.tensor([0, 1, 1]))) == pytest.approx(0.6931, abs=1e-4)
+
+
+def test_batches_by_length_hold_every_text_once_and_pad_less(tiny_data: Labelled) -> None:
+    lengths = torch.arange(1, 131)[torch.randperm(130, generator=torch.Generator().manual_seed(1))]
+    data = replace(tiny_data, inputs=(torch.zeros(130, 144),), lengths=lengths)
+    order = data.order_by_length(16, torch.Generator().manual_seed(0))
+    assert sorted(order.tolist()) == list(range(130))
+    batches = [lengths[rows] for rows in order.split(16)]
+    assert all(int(batch.max() - batch.min()) == 15 for batch in batches[:8]) and len(batches[8]) == 2
+    firsts = [int(batch[0]) for batch in batches[:8]]
+    assert sorted(firsts) == list(range(1, 129, 16)) != firsts
+    assert torch.equal(order, data.order_by_length(16, torch.Generator().manual_seed(0)))

@@ -169,8 +169,8 @@ def attach(encoder: Encoder, recipe: Recipe) -> QuantizedEncoder:
     """
     if isinstance(encoder, QuantizedEncoder):
         raise ModelError(f"{encoder.name} is quantized already; quantize the float model it was made from")
+    check_recipe(encoder, recipe)
     activations = in_placement(encoder.activation_sites, recipe.placement)
-    _check_recipe(encoder, recipe, activations)
     graph = fx.GraphModule(encoder.graph, deepcopy(encoder.graph.graph))
     _own_dropouts(graph)
     quantizers: dict[str, Quantizer] = {}
@@ -216,7 +216,9 @@ def fix_weights(model: QuantizedEncoder) -> None:
     model.refresh_weights()
 
 
-def _check_recipe(encoder: Encoder, recipe: Recipe, activations: tuple[Site, ...]) -> None:
+def check_recipe(encoder: Encoder, recipe: Recipe) -> None:
+    """Refuse a recipe with patterns or roles that match no site of the encoder."""
+    activations = in_placement(encoder.activation_sites, recipe.placement)
     covered = {site.name: site.role for site in (*activations, *encoder.weight_sites)}
     everything = {site.name for site in encoder.activation_sites}
     for pattern in recipe.patterns():

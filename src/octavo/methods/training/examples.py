@@ -18,6 +18,7 @@ from octavo.graph.batches import Tokens, tokenize
 from octavo.ledger import fingerprint
 
 LENGTHS = 16  # batches are cut to a multiple of this: few shapes, little padding
+_POOL = 50  # batches that texts of like length are gathered from
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,6 +64,19 @@ class Examples:
     def order(self, size: int, generator: torch.Generator) -> Tensor:
         """Return the order of an epoch, (n,) on the CPU, of which every `size` in a row are a batch."""
         return torch.randperm(len(self), generator=generator)
+
+    def order_by_length(self, size: int, generator: torch.Generator) -> Tensor:
+        """Return an order whose batches hold texts of like length, the batches in random order.
+
+        Of every `_POOL` batches drawn at random the texts are sorted; a batch that is not full stays last.
+        """
+        order = torch.randperm(len(self), generator=generator)
+        pools = [pool[torch.argsort(self.lengths[pool], stable=True)] for pool in order.split(size * _POOL)]
+        grouped = torch.cat(pools)
+        whole = len(grouped) // size * size
+        batches = grouped[:whole].view(-1, size)
+        shuffled = batches[torch.randperm(len(batches), generator=generator)]
+        return torch.cat([shuffled.flatten(), grouped[whole:]])
 
     def batch(self, rows: Tensor, width: int) -> tuple[tuple[Tensor, ...], Any]:
         """Return inputs (rows, width) of some examples, and what `loss` compares outputs with."""

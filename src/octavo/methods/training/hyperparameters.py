@@ -20,6 +20,7 @@ class Hyperparameters:
         range_learning_rate: its maximum for learned ranges; None takes `learning_rate`.
         clip: largest norm of the network's gradient.
         keep: the parameters of the best epoch by score, or of the last.
+        group_by_length: batches are drawn among texts of like length, which saves most of the padding.
     """
 
     learning_rate: float
@@ -32,6 +33,7 @@ class Hyperparameters:
     max_length: int = 128
     clip: float = 1.0
     keep: Literal["best", "last"] = "best"
+    group_by_length: bool = False
 
     def __post_init__(self) -> None:
         positive = ("learning_rate", "batch_size", "epochs", "max_length", "clip")
@@ -56,5 +58,8 @@ class Hyperparameters:
         return (steps - step) / max(1, steps - rising)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
+        """Return plain data for JSON; what is younger than stored results is there only where it is used."""
+        plain = asdict(self)
+        if not self.group_by_length:
+            del plain["group_by_length"]
+        return plain

@@ -6,18 +6,20 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch import nn
+
 from octavo.errors import MissingExtraError, SpecError
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-_PRECISIONS = ("no", "bf16", "fp16")
+PRECISIONS = ("no", "bf16", "fp16")
 
 
 def accelerator_for(precision: str, log: str | None, output: Path, cpu: bool = False) -> Accelerator | None:
     """Return an accelerator if one is needed: under torchrun, for mixed precision or for a tracker."""
-    if precision not in _PRECISIONS:
-        raise SpecError(f"unknown mixed precision {precision!r}; use {', '.join(_PRECISIONS)}")
+    if precision not in PRECISIONS:
+        raise SpecError(f"unknown mixed precision {precision!r}; use {', '.join(PRECISIONS)}")
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 and precision == "no" and log is None:
         return None
     try:
@@ -31,3 +33,9 @@ def accelerator_for(precision: str, log: str | None, output: Path, cpu: bool = F
     except (ValueError, ImportError) as error:
         raise SpecError(f"accelerate refuses: {' '.join(str(error).split())}") from error
     return made
+
+
+def restore_precision(module: nn.Module) -> None:
+    """Let a trained module compute in full precision again: accelerate has wrapped its forward pass."""
+    module.__dict__.pop("forward", None)
+    module.__dict__.pop("_original_forward", None)

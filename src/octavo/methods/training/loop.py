@@ -22,6 +22,7 @@ from octavo.ledger import fingerprint
 from octavo.methods.training.checkpoint import Checkpoint
 from octavo.methods.training.examples import Examples
 from octavo.methods.training.hyperparameters import Hyperparameters
+from octavo.methods.training.launch import restore_precision
 from octavo.methods.training.step import RecordedStep, Step, fast_matmul
 from octavo.progress import Progress, silent
 
@@ -211,6 +212,8 @@ class _Training:
                 self._check_time((epoch + 1) * self.per_epoch)
             loss_sum = torch.zeros((), device=self.device)
         self._restore_best()
+        if self.options.accelerator is not None:
+            restore_precision(self.module)
         self.module.eval()
         result.seconds = spent + time.monotonic() - started
         return result
@@ -239,7 +242,8 @@ class _Training:
     def _batches(self, epoch: int) -> Iterator[tuple[Tensor, int, float]]:
         """Yield this process's rows on the device, the length they are cut to and the loss's weight."""
         generator = torch.Generator().manual_seed(self.seed * _EPOCH_SEEDS + epoch)
-        order = self.data.order(self.hyper.batch_size, generator)
+        ordered = self.data.order_by_length if self.hyper.group_by_length else self.data.order
+        order = ordered(self.hyper.batch_size, generator)
         moved = order.to(self.device)
         lengths = self.data.lengths[order]
         size = self.hyper.batch_size
