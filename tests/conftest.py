@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,16 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A deadline measures how busy the machine is, not whether the code is right.
 settings.register_profile("octavo", deadline=None)
 settings.load_profile("octavo")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def captured_once() -> Iterator[None]:
+    """Models of one kind share one export, see `tests.captures`."""
+    from tests import captures
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("octavo.graph.capture.source.capture", captures.capture)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -4,35 +4,36 @@ A factor that divides the channels of an activation has to go somewhere. In fron
 norm or the rows of the linear layer that makes it (through ReLU, through the product with a gate, through the
 product of attention probabilities and values), or becomes a multiplication. Behind it, it goes into the
 columns of the linear layers that read it. Query and key divide and multiply each other.
-
-How channels are laid out in heads, and in a weight that makes several things, is found by sending the numbers
-of the channels through the very operations that lie between: no layout is assumed.
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from octavo.graph.quantizers.attach import QuantizedEncoder
-from octavo.graph.quantizers.quantizer import Quantizer
-from octavo.graph.rewrites.editing import HOLDER, label
-from octavo.graph.sites.flow import CARRIER, MATMUL, PRODUCT, SOFTMAX, SPLIT, operation
+from octavo.graph.rewrites.tracing import (
+    NoChannelsError,
+    behind_carriers,
+    call_of,
+    is_quantizer,
+    is_scaling,
+    number_rows,
+    parameter_of,
+    path_back,
+    paths_to_readers,
+    site_name,
+    trace,
+)
+from octavo.graph.sites.flow import CARRIER, MATMUL, SOFTMAX, SPLIT, operation
 
 Part = tuple[int, ...]
 """What of a weight takes factors: these rows, or all columns."""
 
 COLUMNS: Part = ()
-
-
-class NoChannelsError(Exception):
-    """Why a site's channels cannot take factors, as the end of a sentence; never leaves this package."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,17 +124,10 @@ def channels_of(model: QuantizedEncoder, site: str) -> Channels:
         return _of_values(model, product) if is_value else _of_scores(model, product)
     source = call.args[0]
     assert isinstance(source, fx.Node)
-    behind = _behind_carriers(source)
+    behind = behind_carriers(source)
     if operation(behind) in MATMUL and len(behind.all_input_nodes) == 2 and _leads_to_softmax(behind.args[0]):
         return _of_values(model, behind)
     return _of_tensor(model, site, call, source)
-
-
-def call_of(model: QuantizedEncoder, site: str) -> fx.Node:
-    """Return the node that calls the quantizer of an activation site."""
-    wanted = f"{HOLDER}.{label(site)}"
-    nodes: Iterable[fx.Node] = model.graph.graph.nodes
-    return next(node for node in nodes if node.target == wanted)
 
 
 def gamma_of(model: QuantizedEncoder, channels: Channels) -> Tensor | None:
@@ -144,23 +138,6 @@ def gamma_of(model: QuantizedEncoder, channels: Channels) -> Tensor | None:
     weight = channels.norm.args[2] if written is None else written[0].args[written[1]]
     assert isinstance(weight, fx.Node)
     return model.graph.get_parameter(str(weight.target)).detach().float().cpu()
-
-
-def parameter_of(weight: object) -> fx.Node | None:
-    """Return the parameter behind a weight and its quantizer; None where the weight is computed."""
-    node = weight
-    while isinstance(node, fx.Node) and node.op == "call_module":
-        node = node.args[0]
-    return node if isinstance(node, fx.Node) and node.op == "get_attr" else None
-
-
-def readers_of(node: fx.Node) -> Iterator[fx.Node]:
-    """Yield what reads a parameter, past its quantizer."""
-    for user in node.users:
-        if user.op == "call_module":
-            yield from readers_of(user)
-        else:
-            yield user
 
 
 # -- one tensor ----------------------------------------------------------------------------------------------
@@ -233,7 +210,7 @@ def _is_vector(node: object) -> bool:
 def _linear_readers(start: fx.Node, index: Tensor) -> tuple[Reader, ...]:
     """Every linear layer that reads a node, with the channel of each column; another reader is refused."""
     found = []
-    for path in _paths_to_readers(start):
+    for path in paths_to_readers(start):
         node = path[-1]
         if operation(node) != "linear":
             raise NoChannelsError("not only linear layers read it")
@@ -250,21 +227,12 @@ def _linear_readers(start: fx.Node, index: Tensor) -> tuple[Reader, ...]:
     return tuple(found)
 
 
-def _paths_to_readers(node: fx.Node) -> Iterator[list[fx.Node]]:
-    for user in node.users:
-        if operation(user) in CARRIER or _is_quantizer(user):
-            for path in _paths_to_readers(user):
-                yield [node, *path]
-        else:
-            yield [node, user]
-
-
 # -- products ------------------------------------------------------------------------------------------------
 
 
 def _product_after(call: fx.Node) -> fx.Node | None:
     """The matrix product of two activations that alone reads a site."""
-    paths = list(_paths_to_readers(call))
+    paths = list(paths_to_readers(call))
     if len(paths) != 1 or operation(paths[0][-1]) not in MATMUL:
         return None
     product = paths[0][-1]
@@ -274,7 +242,7 @@ def _product_after(call: fx.Node) -> fx.Node | None:
 
 def _leads_to_softmax(node: object) -> bool:
     assert isinstance(node, fx.Node)
-    return operation(_behind_carriers(node)) in SOFTMAX
+    return operation(behind_carriers(node)) in SOFTMAX
 
 
 def _of_values(model: QuantizedEncoder, product: fx.Node) -> Channels:
@@ -314,7 +282,7 @@ def _of_scores(model: QuantizedEncoder, product: fx.Node) -> Channels:
     meets = torch.full((int(query_rows.max()) + 1,), -1)
     meets[query_rows.flatten()] = channels  # the channel that each row of the query's weight makes
     queries = {
-        name: meets[_by_token(model, name, trace(path, _numbers(query.node)))]
+        name: meets[_by_token(model, name, trace(path, number_rows(query.node)))]
         for name, path in _sites_on(left)
     }
     return Channels(
@@ -335,8 +303,8 @@ def _reaches_softmax(node: fx.Node) -> bool:
         node = next(iter(node.users))
         if operation(node) in SOFTMAX:
             return node.args[1] in (-1, 3)
-        alike = operation(node) in CARRIER | {"add", "masked_fill", "where"} or _is_quantizer(node)
-        if not (alike or _is_scaling(node)):
+        alike = operation(node) in CARRIER | {"add", "masked_fill", "where"} or is_quantizer(node)
+        if not (alike or is_scaling(node)):
             return False
     return False
 
@@ -349,10 +317,10 @@ def _known(sites: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _sites_on(operand: fx.Node) -> Iterator[tuple[str, list[fx.Node]]]:
     """The sites on the way from a linear layer to a product, each with the nodes up to it."""
-    path, _ = _path_back(operand)
+    path, _ = path_back(operand)
     for place, node in enumerate(path):
-        if _is_quantizer(node):
-            yield _site_name(node), path[: place + 1]
+        if is_quantizer(node):
+            yield site_name(node), path[: place + 1]
 
 
 def _site_after(product: fx.Node) -> str | None:
@@ -360,8 +328,8 @@ def _site_after(product: fx.Node) -> str | None:
     node = product
     while len(node.users) == 1:
         node = next(iter(node.users))
-        if _is_quantizer(node):
-            return _site_name(node)
+        if is_quantizer(node):
+            return site_name(node)
         if operation(node) != "dropout":
             break
     return None
@@ -371,7 +339,7 @@ def _elements(
     model: QuantizedEncoder, site: str, path: Sequence[fx.Node], rows: Tensor, maker: Rows
 ) -> Tensor:
     """The channel of every element of a site before a product: the place in `rows` of what makes it."""
-    made = _by_token(model, site, trace(path, _numbers(maker.node)))
+    made = _by_token(model, site, trace(path, number_rows(maker.node)))
     places = torch.full((int(max(rows.max(), made.max())) + 1,), -1)
     places[rows] = torch.arange(len(rows))
     return places[made]
@@ -385,12 +353,9 @@ def _by_token(model: QuantizedEncoder, site: str, index: Tensor) -> Tensor:
     return index.flatten()
 
 
-# -- tracing -------------------------------------------------------------------------------------------------
-
-
 def _rows_to(node: fx.Node) -> tuple[Rows, Tensor]:
     """The linear layer that makes a node, which alone reads it, and the row that makes each element."""
-    path, affine = _path_back(node)
+    path, affine = path_back(node)
     linear = path[0]
     if operation(linear) != "linear":
         raise NoChannelsError("no linear layer makes it")
@@ -402,102 +367,7 @@ def _rows_to(node: fx.Node) -> tuple[Rows, Tensor]:
     for step in path:
         if len(step.users) != 1 and operation(step) not in SPLIT:
             raise NoChannelsError("something else reads what makes it")
-    index = trace(path, _numbers(linear))
+    index = trace(path, number_rows(linear))
     return Rows(
         linear, str(weight.target), index.flatten(), torch.arange(index.numel()), affine=affine
     ), index
-
-
-def _path_back(node: fx.Node) -> tuple[list[fx.Node], bool]:
-    """The nodes from a linear layer to `node`, and whether nothing but carriers lies between."""
-    path, affine = [node], True
-    while operation(path[0]) != "linear":
-        node = path[0]
-        name = operation(node)
-        if name in CARRIER or name == "getitem" or _is_quantizer(node) or _is_scaling(node):
-            before = node.all_input_nodes[0]
-        elif name == "relu":
-            before, affine = node.all_input_nodes[0], False
-        elif name in PRODUCT and name.startswith("mul") and len(node.all_input_nodes) == 2:
-            before, affine = _ungated(node), False
-        else:
-            raise NoChannelsError("no linear layer makes it")
-        path.insert(0, before)
-    return path, affine
-
-
-def _ungated(product: fx.Node) -> fx.Node:
-    """The operand of a gate's product that a linear layer makes without a function between."""
-    for operand in reversed(product.all_input_nodes):
-        node = operand
-        while operation(node) in CARRIER or operation(node) == "getitem":
-            node = node.all_input_nodes[0]
-        if operation(node) == "linear":
-            return operand
-    raise NoChannelsError("no linear layer makes it")
-
-
-def _behind_carriers(node: fx.Node) -> fx.Node:
-    while operation(node) in CARRIER or _is_quantizer(node):
-        node = node.all_input_nodes[0]
-    return node
-
-
-def _numbers(linear: fx.Node) -> Tensor:
-    """The rows of a linear layer's weight, numbered, as the output of one token."""
-    value = linear.meta["val"]
-    return torch.arange(int(value.shape[-1])).reshape([1] * (value.dim() - 1) + [-1])
-
-
-def trace(path: Sequence[fx.Node], start: Tensor) -> Tensor:
-    """Send numbers, the value of the first node for one token, along a path of nodes that move them."""
-    value: object = start
-    for before, node in pairwise(path):
-        if operation(node) == "dropout" or _is_quantizer(node) or operation(node) in {"relu", "mul", "div"}:
-            continue
-        value = _step(node, before, value)
-    assert isinstance(value, Tensor)
-    return value.long()
-
-
-def _step(node: fx.Node, before: fx.Node, value: object) -> object:
-    if node.target is operator.getitem:
-        return value[node.args[1]]  # type: ignore[index]
-
-    def at(argument: fx.Node) -> Any:
-        if argument is before:
-            return value
-        if isinstance(argument.meta.get("val"), Tensor):
-            raise NoChannelsError("its layout depends on another tensor")
-        return _size(argument)
-
-    assert callable(node.target)
-    try:
-        return node.target(*fx.node.map_arg(node.args, at), **fx.node.map_arg(node.kwargs, at))
-    except RuntimeError as error:
-        raise NoChannelsError("its layout cannot be followed") from error
-
-
-def _size(node: fx.Node) -> Any:
-    """The number that a node computes from sizes when there is one text of one token."""
-    if node.op != "call_function" or operation(node) == "sym_size":
-        return 1
-    assert callable(node.target)
-    return node.target(*fx.node.map_arg(node.args, _size))
-
-
-def _is_scaling(node: fx.Node) -> bool:
-    """Whether a node multiplies by a plain number."""
-    return operation(node) in PRODUCT and len(node.all_input_nodes) == 1
-
-
-def _is_quantizer(node: fx.Node) -> bool:
-    return node.op == "call_module" and str(node.target).startswith(f"{HOLDER}.")
-
-
-def _site_name(call: fx.Node) -> str:
-    module = call.graph.owning_module
-    assert module is not None
-    quantizer = module.get_submodule(str(call.target))
-    assert isinstance(quantizer, Quantizer)
-    return quantizer.site.name

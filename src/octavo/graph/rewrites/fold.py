@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from octavo.graph.quantizers.attach import QuantizedEncoder
-from octavo.graph.rewrites.channels import COLUMNS, Channels, Part, Reader, Rows, call_of, written_norm
+from octavo.graph.rewrites.channels import COLUMNS, Channels, Part, Reader, Rows, written_norm
 from octavo.graph.rewrites.editing import Editor, label
+from octavo.graph.rewrites.tracing import call_of
 from octavo.graph.sites.flow import operation
 from octavo.spec import Pass
 

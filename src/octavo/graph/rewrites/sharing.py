@@ -14,14 +14,8 @@ import torch
 from torch import Tensor, fx
 
 from octavo.graph.quantizers.attach import QuantizedEncoder
-from octavo.graph.rewrites.channels import (
-    Channels,
-    NoChannelsError,
-    Part,
-    channels_of,
-    parameter_of,
-    readers_of,
-)
+from octavo.graph.rewrites.channels import Channels, Part, channels_of
+from octavo.graph.rewrites.tracing import NoChannelsError, parameter_of, readers_of
 
 T = TypeVar("T")
 Key = tuple[int, Part]

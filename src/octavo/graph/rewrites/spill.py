@@ -18,8 +18,8 @@ from torch import Tensor, fx, nn
 
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.graph.quantizers.quantizer import Quantizer
-from octavo.graph.rewrites.channels import call_of
 from octavo.graph.rewrites.editing import Editor, label
+from octavo.graph.rewrites.tracing import call_of
 from octavo.graph.sites.flow import operation
 from octavo.numerics.spill import Pieces
 from octavo.spec import Spill
