@@ -2,8 +2,8 @@
 
     python -m benchmarks.architectures MODEL_DIR... -o FIGURES --results results/architectures.json
 
-For each model, on twenty texts: outlier dimensions at FFN outputs, ranges by token, attention on separator
-class tokens by head. The figures are those of `octavo diagnose`, which also tries remedies; here the model is
+For each model, on twenty texts: outlier dimensions at FFN outputs, ranges by token, attention on special
+tokens by head. The figures are those of `octavo diagnose`, which also tries remedies; here the model is
 only watched, and nothing is drawn at random.
 """
 
