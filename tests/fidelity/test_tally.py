@@ -192,6 +192,18 @@ def test_taggers_agree_in_the_entities_of_the_text() -> None:
     assert tally.result().quality().entities == pytest.approx(2 / 3)
 
 
+def test_special_tokens_decide_nothing_of_a_tagger() -> None:
+    model, reference = RNG.normal(size=(2, 1, 5, 3))
+    content = torch.tensor([[0, 1, 1, 1, 0]])
+    model[0, 0] += 1e6  # what it says of [CLS], which nobody reads
+    tally = FidelityTally("token-classification", labels=("O", "B-PER", "I-PER"))
+    tally.update({"logits": model}, {"logits": reference}, torch.ones(1, 5), content)
+    inside = once("sequence-classification", {"logits": model[0, 1:4]}, {"logits": reference[0, 1:4]})
+    assert tally.result().sqnr == pytest.approx(inside.sqnr)
+    assert tally.result().agreement == pytest.approx(inside.agreement)
+    assert tally.result().kl == pytest.approx(inside.kl)
+
+
 def test_labels_that_name_no_entity_and_other_heads_have_none() -> None:
     tally = FidelityTally("token-classification", labels=("NOUN", "VERB", "X"))
     tally.update({"logits": one_hot(1, 2)}, {"logits": one_hot(1, 2)})

@@ -37,6 +37,7 @@ models that is the cosine of the two embeddings of each text, the share of neare
 same and the rank correlation of cosines; for classifiers the agreement of their predictions and the KL
 divergence; for taggers the entities that both name, for readers the overlap of their answers, for rerankers
 the rank correlation of their scores; for all the signal to quantization noise ratio (SQNR) of each output.
+Taggers are compared on the tokens of the texts: what they say of special tokens ([CLS]) nobody reads.
 
 A **task** of your own is a file with labels: a table (`--data reviews.csv --text review --label stars`, two
 `--text` for pairs), a CoNLL file, SQuAD's JSON, or a folder in BEIR's layout to search in. `--task` names the

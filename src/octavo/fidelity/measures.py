@@ -1,6 +1,6 @@
 """The measures of fidelity: one vocabulary in Python, in JSON and in the rows of a comparison.
 
-cosine.mean, cosine.worst   of the embedding or the logits of each text (of each token for token heads)
+cosine.mean, cosine.worst   of the embedding or the logits of each text (for taggers, of its tokens)
 sqnr                        signal to quantization noise ratio in dB, infinite for identical outputs
 agreement                   share of equal predictions, 0 to 1
 kl                          mean KL(reference || model) in nats

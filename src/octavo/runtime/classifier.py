@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.runtime.text_file import Text, open_text_file
+from octavo.runtime.text_file import Text, TextModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +20,7 @@ class Prediction:
     score: float
 
 
-class Classifier:
+class Classifier(TextModel):
     """A classifier or reranker that runs in integers; it needs no torch.
 
     Labels, length and tokenizer are those of the file and of what lies beside it. Scores are those of
@@ -32,18 +31,7 @@ class Classifier:
     Prediction(label='positive', score=0.99)
     """
 
-    def __init__(
-        self,
-        file: str | Path,
-        tokenizer: str | Path | None = None,
-        *,
-        backend: str | None = None,
-        max_length: int | None = None,
-        threads: int | None = None,
-    ) -> None:
-        """Open a file; the arguments are those of `octavo.open`."""
-        self.file = open_text_file(file, tokenizer, backend=backend, max_length=max_length, threads=threads)
-        self.file.require_head("sequence-classification", "classifies texts")
+    head, purpose = "sequence-classification", "classifies texts"
 
     @property
     def labels(self) -> tuple[str, ...]:

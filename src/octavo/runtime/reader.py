@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.errors import DataError, ModelError
+from octavo.errors import DataError
 from octavo.runtime.classifier import softmax
-from octavo.runtime.text_file import open_text_file
+from octavo.runtime.text_file import TextModel
 
 _OVERLAP = 128
 
@@ -26,30 +25,14 @@ class Answer:
     score: float
 
 
-class Reader:
+class Reader(TextModel):
     """A model for extractive question answering that runs in integers; it needs no torch.
 
     >>> Reader("squad-int8.onnx").answer("Who wrote it?", "Ada Lovelace wrote the notes in 1843.")
     Answer(text='Ada Lovelace', start=0, end=12, score=0.97)
     """
 
-    def __init__(
-        self,
-        file: str | Path,
-        tokenizer: str | Path | None = None,
-        *,
-        backend: str | None = None,
-        max_length: int | None = None,
-        threads: int | None = None,
-    ) -> None:
-        """Open a file; the arguments are those of `octavo.open`."""
-        self.file = open_text_file(file, tokenizer, backend=backend, max_length=max_length, threads=threads)
-        self.file.require_head("question-answering", "answers questions")
-        if not self.file.tokenizer.is_fast:
-            raise ModelError(
-                f"{self.file.folder}: its tokenizer does not say where tokens stand in a text; "
-                "add the tokenizer.json of a fast one"
-            )
+    head, purpose, places = "question-answering", "answers questions", True
 
     def answer(self, question: str, context: str, max_tokens: int = 15) -> Answer:
         """Return the likeliest answer in a context, whole words of at most `max_tokens` tokens.
@@ -71,8 +54,8 @@ class Reader:
     def _windows(self, question: str, context: str) -> Any:
         tokenizer = self.file.tokenizer
         length = self.file.max_length
-        asked = len(tokenizer(question, "")["input_ids"])
-        if asked + 1 >= length:
+        asked = len(tokenizer.tokenize(question)) + tokenizer.num_special_tokens_to_add(pair=True)
+        if asked >= length:
             raise DataError(
                 f"the question takes {asked} of {length} tokens, which leaves none for the context"
             )

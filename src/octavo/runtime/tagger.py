@@ -5,15 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from octavo.errors import ModelError, OctavoWarning
+from octavo.errors import OctavoWarning
 from octavo.runtime.classifier import softmax
-from octavo.runtime.text_file import open_text_file
+from octavo.runtime.text_file import TextModel
 
 _OUTSIDE = "O"
 
@@ -29,7 +28,7 @@ class Entity:
     score: float
 
 
-class Tagger:
+class Tagger(TextModel):
     """A token classifier that runs in integers; it needs no torch.
 
     Neighbouring tokens of one label are one entity, begun anew by "B-" and continued by "I-", as the pipeline
@@ -39,23 +38,7 @@ class Tagger:
     [Entity(label='PER', text='Ada Lovelace', start=0, end=12, score=0.99), ...]
     """
 
-    def __init__(
-        self,
-        file: str | Path,
-        tokenizer: str | Path | None = None,
-        *,
-        backend: str | None = None,
-        max_length: int | None = None,
-        threads: int | None = None,
-    ) -> None:
-        """Open a file; the arguments are those of `octavo.open`."""
-        self.file = open_text_file(file, tokenizer, backend=backend, max_length=max_length, threads=threads)
-        self.file.require_head("token-classification", "finds entities")
-        if not self.file.tokenizer.is_fast:
-            raise ModelError(
-                f"{self.file.folder}: its tokenizer does not say where tokens stand in a text; "
-                "add the tokenizer.json of a fast one"
-            )
+    head, purpose, places = "token-classification", "finds entities", True
 
     @property
     def labels(self) -> tuple[str, ...]:

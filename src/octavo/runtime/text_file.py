@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from octavo.errors import DataError, ModelError
 from octavo.runtime.backends import BACKENDS, find_backend
@@ -114,6 +114,37 @@ def open_text_file(
         max_length=max_length or file_length(metadata, modules, loaded),
         settings=settings,
     )
+
+
+class TextModel:
+    """What answers for texts with an exported file; a kind of it names the head that it needs.
+
+    Arguments are those of `octavo.open`.
+    """
+
+    head: ClassVar[str]
+    purpose: ClassVar[str]
+    """What only this head does, as the end of a sentence."""
+    places: ClassVar[bool] = False
+    """Whether its answers are stretches of a text, so that the tokenizer has to know where tokens stand."""
+
+    def __init__(
+        self,
+        file: str | Path,
+        tokenizer: str | Path | None = None,
+        *,
+        backend: str | None = None,
+        max_length: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """Open a file; the arguments are those of `octavo.open`."""
+        self.file = open_text_file(file, tokenizer, backend=backend, max_length=max_length, threads=threads)
+        self.file.require_head(self.head, self.purpose)
+        if self.places and not self.file.tokenizer.is_fast:
+            raise ModelError(
+                f"{self.file.folder}: its tokenizer does not say where tokens stand in a text; "
+                "add the tokenizer.json of a fast one"
+            )
 
 
 # -- where things are ----------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ def test_it_tells_the_story_and_keeps_the_models(
     assert result.exit_code == 0, result.output
     for piece in ("29 activations", "Plain 8 bits break it", "w8a8-peg6", "neighbours kept", "Kept in"):
         assert piece in result.stdout
+    assert "octavo quantize MODEL --recipe int8 --calibration FILE -o DIR" in result.stdout
     names = {path.name for path in (tmp_path / "kept").iterdir()}
     assert names == {"w8a8", "w8a8-mp", "w8a8-peg6", "demo.json"}
 

@@ -107,3 +107,21 @@ def test_a_question_that_leaves_no_room_is_an_error(reader: Encoder) -> None:
     task = QuestionAnswering(dev=[{"question": "why " * 40, "context": "ab", "answers": ["ab"]}])
     with pytest.raises(DataError, match="row 1: the question leaves no room for a context in 64 tokens"):
         evaluate(reader, task=task)
+
+
+@pytest.mark.parametrize("words", [19, 20])
+def test_a_question_may_leave_as_little_as_one_token(reader: Encoder, words: int) -> None:
+    task = QuestionAnswering(dev=[{"question": "why " * words, "context": "abcdef", "answers": ["ab"]}])
+    assert evaluate(reader, task=task).examples == 1  # of 64 tokens, 63 are the question's and special ones
+
+
+def test_what_else_a_tokenizer_complains_of_is_not_taken_for_a_long_question(
+    reader: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("the tokenizer is broken")
+
+    monkeypatch.setattr(type(reader.tokenizer), "__call__", fail)
+    task = QuestionAnswering(dev=[{"question": "why", "context": "ab", "answers": ["ab"]}])
+    with pytest.raises(RuntimeError, match="the tokenizer is broken"):
+        evaluate(reader, task=task)

@@ -33,7 +33,8 @@ def deploy(story: Story) -> None:
         return
     story.tell(
         """So far, integers were simulated. This recipe is made to be deployed on CPUs: 8 bits at the inputs
-        of all products, and outliers folded into the weights. Exported to ONNX, it runs in integers:"""
+        of all products. Outliers are folded into the weights where those can take them, and spill over into a
+        few extra channels where they cannot. Exported to ONNX, it runs in integers:"""
     )
     story.try_recipe(DEPLOYED)
     files = [_export(story, runtime) for runtime in runtimes]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from octavo.cli.demo.deploy_step import deploy, runtimes_here
+from octavo.cli.demo.deploy_step import DEPLOYED, deploy, runtimes_here
 from octavo.cli.demo.neighbours import find_example, similarities
 from octavo.cli.demo.report_step import report
 from octavo.cli.demo.story import MODEL, Story
@@ -136,7 +136,8 @@ def conclude(story: Story) -> None:
     )
     _show_example(story)
     story.tell("Now your own model, with a few dozen texts like those it will see, one per line:")
-    story.console.show(f"  octavo quantize MODEL --recipe {GROUPED} --calibration FILE -o DIR")
+    story.console.show(f"  octavo quantize MODEL --recipe {DEPLOYED} --calibration FILE -o DIR")
+    story.tell(f"{DEPLOYED} repairs all this in another way and runs on CPUs as it is: see the last step.")
 
 
 STEPS: tuple[Callable[[Story], None], ...] = (

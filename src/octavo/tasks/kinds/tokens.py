@@ -73,24 +73,21 @@ def encode_question(
     model: Model, number: int, question: str, context: str, where: str, max_length: int | None = None
 ) -> list[Window]:
     """Tokenize a question with its context, in several windows that overlap where the context is long."""
+    tokenizer = _fast(model)
     longest = min(max_length or LONGEST_WINDOW, model.max_length)
-    try:
-        encoded: Any = _fast(model)(
-            question,
-            context,
-            truncation="only_second",
-            max_length=longest,
-            stride=min(STRIDE, longest // 3),
-            return_overflowing_tokens=True,
-            return_offsets_mapping=True,
-        )
-    # how tokenizers say that nothing of the context is left; a panic of theirs is not even an Exception
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-            raise
-        raise DataError(
-            f"{where}: the question leaves no room for a context in {longest} tokens; shorten it"
-        ) from None
+    asked = len(tokenizer.tokenize(question)) + tokenizer.num_special_tokens_to_add(pair=True)
+    if asked >= longest:
+        raise DataError(f"{where}: the question leaves no room for a context in {longest} tokens; shorten it")
+    encoded: Any = tokenizer(
+        question,
+        context,
+        truncation="only_second",
+        max_length=longest,
+        # two windows may share at most what a window has of the context, less one token: tokenizers panic
+        stride=min(STRIDE, longest // 3, longest - asked - 1),
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
     windows = []
     for row in range(len(encoded["input_ids"])):
         places = zip(encoded["offset_mapping"][row], encoded.sequence_ids(row), strict=True)
