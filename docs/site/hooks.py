@@ -3,7 +3,7 @@
 * A link that leaves `docs/` leads to a copy: the file, or the folder's list of files, becomes a page below
   `repository/`. No address of a repository has to be known.
 * Headings have GitHub's anchors, so that one link works in both places.
-* `api.md` is written out from the docstrings for readers of the plain repository; here mkdocstrings makes its entries.
+* `api.md` is written out for readers of the plain repository; here mkdocstrings makes its entries.
 
 tests/test_docs.py imports this file and has no mkdocs, so that mkdocs is imported where it is used.
 """
@@ -61,6 +61,34 @@ def repository_path(page: str) -> str:
     return page.removeprefix("repository/") if page.startswith("repository/") else f"docs/{page}"
 
 
+def named(nav: Any) -> Iterator[str]:
+    """Yield the pages that a navigation names."""
+    if isinstance(nav, str):
+        yield nav
+    for entry in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from named(entry)
+
+
+def relinked(markdown: str, page: str) -> str:
+    """Return a page whose links lead to where the site has what they name."""
+    here, folder = repository_path(page), posixpath.dirname(page)
+    if page.endswith("/index.md") and page.startswith("repository/"):
+        here = posixpath.dirname(here)
+
+    def moved(found: re.Match[str]) -> str:
+        target = found["target"]
+        if not target or target.startswith("#") or re.match(r"[a-z]+:", target):
+            return found[0]
+        name, _, anchor = target.partition("#")
+        path = _resolved(here, name)
+        if path.startswith("docs/") and not page.startswith("repository/"):
+            return found[0]
+        shown = posixpath.relpath(site_path(path), folder or ".")
+        return f"]({shown}{'#' if anchor else ''}{anchor})"
+
+    return _CODE_OR_LINK.sub(moved, markdown)
+
+
 def on_config(config: Any) -> Any:
     """Give headings GitHub's anchors."""
     config.mdx_configs["toc"]["slugify"] = slug
@@ -71,7 +99,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Add what pages and the navigation link to outside `docs/`, and what that links to."""
     from mkdocs.structure.files import File
 
-    waiting = [repository_path(page) for page in _named(config.nav) if page.startswith("repository/")]
+    waiting = [repository_path(page) for page in named(config.nav) if page.startswith("repository/")]
     for file in files.documentation_pages():
         waiting += _linked(repository_path(file.src_uri), file.content_string)
     added: set[str] = set()
@@ -91,15 +119,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if page.file.src_uri == "api.md":
         markdown = _ENTRY.sub(_entry, markdown)
     # a comment beside a table would be taken for one of its rows
-    return _relinked(_COMMENT.sub("\n", markdown), page.file.src_uri)
-
-
-def _named(nav: Any) -> Iterator[str]:
-    """Yield the pages that a navigation names."""
-    if isinstance(nav, str):
-        yield nav
-    for entry in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
-        yield from _named(entry)
+    return relinked(_COMMENT.sub("\n", markdown), page.file.src_uri)
 
 
 def _linked(path: str, markdown: str) -> list[str]:
@@ -127,29 +147,7 @@ def _content(path: str) -> str:
     return f"---\nsearch: {{exclude: true}}\n---\n# `{path}`\n\n````{language}\n{text.rstrip()}\n````\n"
 
 
-def _relinked(markdown: str, page: str) -> str:
-    """Return a page whose links lead to where the site has what they name."""
-    here, folder = repository_path(page), posixpath.dirname(page)
-    if page.endswith("/index.md") and page.startswith("repository/"):
-        here = posixpath.dirname(here)
-
-    def moved(found: re.Match[str]) -> str:
-        target = found["target"]
-        if not target or target.startswith("#") or re.match(r"[a-z]+:", target):
-            return found[0]
-        name, _, anchor = target.partition("#")
-        path = _resolved(here, name)
-        if path.startswith("docs/") and not page.startswith("repository/"):
-            return found[0]
-        shown = posixpath.relpath(site_path(path), folder or ".")
-        return f"]({shown}{'#' if anchor else ''}{anchor})"
-
-    return _CODE_OR_LINK.sub(moved, markdown)
-
-
 def _entry(found: re.Match[str]) -> str:
     """Return an entry of the API as mkdocstrings reads it."""
     named = f"\nNamed {found['variant']}.\n" if found["variant"] else ""
     return f"::: {found['name']}\n{named}\n"
-
-
