@@ -4,6 +4,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.octavo-stamp
+# The site has an environment of its own: it reads the sources and needs neither torch nor what the tests need.
+DOCS := .venv-docs
+DOCS_STAMP := $(DOCS)/.octavo-stamp
 # A name on the PATH may be a shim of a version that is not installed, so each one is tried.
 PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$name" && break; done)
@@ -11,7 +14,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check conformance zoo grid format clean
+.PHONY: help setup demo test check docs conformance zoo grid format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -28,6 +31,10 @@ check: $(STAMP)  ## check format, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: $(DOCS_STAMP)  ## build the documentation site into build/site; ARGS=serve shows it while you write
+	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS)/bin:$$PATH" mkdocs $(or $(ARGS),build) --strict
+	@test ! -f build/site/index.html || echo "open build/site/index.html; it needs no server and no network"
 
 conformance: $(STAMP)  ## try every encoder family and write docs/conformance.md: a quarter of an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.conformance.matrix -o docs/conformance.md $(ARGS)
@@ -57,4 +64,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Octavo needs Python 3.11 or newer; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(DOCS_STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "the site needs Python 3.11 or newer; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m venv $(DOCS)
+	@$(PYTHON) -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*project["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -r $(DOCS)/requirements.txt
 	@touch $@

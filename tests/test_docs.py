@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from octavo.cli.app import app
@@ -172,12 +173,54 @@ def test_the_map_names_every_folder() -> None:
     assert not missing, f"docs/design.md does not say what is in {', '.join(missing)}"
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), (
-                f"{page.relative_to(ROOT)} points to {target}, which is not there"
-            )
+def site_hooks() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("octavo_docs_site", ROOT / "docs" / "site" / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    hooks = site_hooks()
+    for link in hooks.links(page.read_text(encoding="utf-8")):
+        target, _, anchor = link.partition("#")
+        file = page.parent / target if target else page
+        assert file.exists(), f"{page.relative_to(ROOT)} points to {target}, which is not there"
+        if anchor:
+            known = hooks.anchors(file.read_text(encoding="utf-8"))
+            assert anchor in known, f"{page.relative_to(ROOT)} points to {link}; no heading has this anchor"
+
+
+def test_the_navigation_names_every_page_once() -> None:
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    named = list(site_hooks().named(nav))
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.name != "README.md"]
+    missing = sorted(set(pages) - set(named))
+    assert not missing, f"mkdocs.yml: add {', '.join(missing)} to the navigation"
+    assert len(named) == len(set(named))
+    gone = [page for page in named if not (ROOT / site_hooks().repository_path(page)).exists()]
+    assert not gone, f"mkdocs.yml names {', '.join(gone)}, which is not there"
+
+
+def test_the_site_leads_links_that_leave_the_docs_to_copies() -> None:
+    hooks = site_hooks()
+    page = "[a](../../results/demo.json) [b](../../results/deploy#x) `[c](../../no.py)` [d](peg.md) [e](https://f.g)"
+    assert hooks.relinked(page, "methods/x.md") == (
+        "[a](../repository/results/demo.json.md) [b](../repository/results/deploy/index.md#x) "
+        "`[c](../../no.py)` [d](peg.md) [e](https://f.g)"
+    )
+    assert hooks.relinked("[a](docs/deploy.md)", "repository/CONTRIBUTING.md") == "[a](../deploy.md)"
+
+
+def test_the_methods_page_names_every_pass() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "methods").glob("*.md"))
+    missing = [kind.variant_name for kind in PASSES if f"`{kind.variant_name}`" not in text]
+    assert not missing, f"docs/methods has no page that names {', '.join(missing)}"
 
 
 def test_the_table_of_the_readme_is_what_was_measured() -> None:
