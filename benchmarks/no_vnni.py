@@ -3,7 +3,7 @@
     python benchmarks/no_vnni.py [--cpu Haswell] [--texts 32] [-o results/deploy/no-vnni.json]
 
 x86 processors without VNNI add two products of bytes in 16 bits, which saturate. The demo model is exported
-by `int8` for every target that matters and with `reduce_range`; ONNX Runtime runs each here and in `qemu-x86_64 -cpu
+by `int8` for three targets and with `reduce_range`; ONNX Runtime runs each here and in `qemu-x86_64 -cpu
 CPU` (Debian: `apt-get install qemu-user`), whose arithmetic is that of the processor it emulates. Both run
 the same file on the same texts; cosines are of mean-pooled embeddings.
 """
