@@ -3,9 +3,9 @@
     python benchmarks/no_vnni.py [--cpu Haswell] [--texts 32] [-o results/deploy/no-vnni.json]
 
 x86 processors without VNNI add two products of bytes in 16 bits, which saturate. The demo model is exported
-by `int8` with 8-bit weights and with `reduce_range`; ONNX Runtime runs both here and in `qemu-x86_64 -cpu
-CPU` (Debian: `apt-get install qemu-user`), whose arithmetic is that of the processor it emulates. Both must
-run the same file on the same texts; cosines are of mean-pooled embeddings.
+by `int8` for three targets and with `reduce_range`; ONNX Runtime runs each here and in `qemu-x86_64 -cpu
+CPU` (Debian: `apt-get install qemu-user`), whose arithmetic is that of the processor it emulates. Both run
+the same file on the same texts; cosines are of mean-pooled embeddings.
 """
 
 from __future__ import annotations
@@ -41,8 +41,16 @@ for file in sys.argv[2:]:
 """
 
 
+_FILES: dict[str, dict[str, Any]] = {
+    "--target vnni": {},
+    "--target avx2": {"target": "avx2"},
+    "--target any": {"target": "any"},
+    "--reduce-range": {"reduce_range": True},
+}
+
+
 def measure(cpu: str, texts: int) -> dict[str, Any]:
-    """Export both files, run them here and emulated, and compare the embeddings."""
+    """Export the files, run them here and emulated, and compare the embeddings."""
     emulator = shutil.which("qemu-x86_64")
     if emulator is None:
         raise SystemExit("qemu-x86_64 is not installed; on Debian: apt-get install qemu-user")
@@ -51,9 +59,9 @@ def measure(cpu: str, texts: int) -> dict[str, Any]:
     model = octavo.quantize(encoder, octavo.recipe("int8"), calibration)
     _, batch = next(iter(encoder.batches(others[:texts], texts)))
     with tempfile.TemporaryDirectory() as folder:
-        files = {"8-bit weights": Path(folder) / "full.onnx", "--reduce-range": Path(folder) / "reduced.onnx"}
+        files = {name: Path(folder) / f"{number}.onnx" for number, name in enumerate(_FILES)}
         for name, file in files.items():
-            octavo.export(model, file, reduce_range=name == "--reduce-range")
+            octavo.export(model, file, **_FILES[name])
         np.savez(Path(folder) / "batch.npz", **{name: tensor.numpy() for name, tensor in batch.items()})
         child = [sys.executable, "-c", _CHILD, str(Path(folder) / "batch.npz"), *map(str, files.values())]
         mask = batch["attention_mask"].numpy()[..., None]

@@ -35,10 +35,11 @@ def test_an_int8_file_is_as_good_in_webassembly_as_in_python(
     folder = models / "minilm"
     file = folder / "onnx" / "model_quantized.onnx"
     found = run_node("runtime.mjs", node_modules, folder, file, out=tmp_path / "out.json")
-    # floats between the products are summed in another order, and a number that rounds the other way moves
-    # what follows: docs/deploy.md, Parity
+    # norms in 64 bits agree; last bits of softmax and GELU differ, and a number that rounds the other
+    # way moves what follows: docs/deploy.md, Parity
     ours = embed(models, "model_quantized.onnx")
-    assert cosines(found, ours).mean() > 0.9997 and cosines(found, ours).min() > 0.998
+    same = cosines(found, ours)
+    assert same.mean() > 0.9999 and same.min() > 0.999
     exact = embed(models, "model.onnx")
     assert abs(cosines(found, exact).mean() - cosines(ours, exact).mean()) < 2e-4
     assert np.array(found).shape == ours.shape

@@ -31,7 +31,7 @@ OPTIONS = {
     "evaluate": "--against --texts --task --data --text --label --vectors --split --max-length "
     "--batch-size --device --head --tokenizer",
     "export": "--output --to --layout --texts --against --model-onnx --backend --opset --check "
-    "--reduce-range --force",
+    "--target --reduce-range --force",
     "push": "--private --pull-request --message",
     "bench": "--backend --invariance --batches --lengths --texts --tokenizer --task --data --text --label "
     "--threads --seconds --memory --output --force",

@@ -36,7 +36,7 @@ def test_a_file_of_reduced_range_has_7_bits_and_says_where_it_runs(
     narrow = export(tiny_int8, tmp_path / "narrow.onnx", backend=backend, reduce_range=True)
     assert max(np.abs(weight.astype(int)).max() for weight in linear_weights(plain)) >= 127
     assert all(weight.min() >= -64 and weight.max() <= 63 for weight in linear_weights(narrow))
-    assert processors(plain).startswith("x86 with VNNI, Arm; on other x86 processors")
+    assert processors(plain).startswith("made for x86 with VNNI and for Arm; on other x86")
     assert processors(narrow) == "any"
 
 

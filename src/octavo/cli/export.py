@@ -15,6 +15,7 @@ from octavo.cli.console import Console
 from octavo.cli.options import TEXT_FILE, ForceOption, ModelArgument
 from octavo.errors import MissingExtraError, ModelError, OctavoError
 from octavo.runtime.backends import BACKENDS, DEFAULT
+from octavo.runtime.targets import DEFAULT_TARGET, TARGETS
 from octavo.versions import versions
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ batch and length free. `--runtime` says what it is tuned for; either runtime loa
 file takes its place, it is opened in that runtime, and a quantized linear layer that would still run in float
 is an error; `--no-check` writes the file all the same.
 
-x86 processors without VNNI overflow where 8-bit weights meet 8-bit activations. `--reduce-range` rounds such
-weights again, to 7 bits: safe everywhere and less faithful, so measure the file.
+`--target` says which processors the file is for: `vnni`, the fastest on x86 with VNNI and on Arm; `avx2`, for
+x86 without VNNI, where 8-bit weights would overflow; `web`, the vectors of Python in browsers; `any`, both.
+`--reduce-range` rounds weights to 7 bits, which other kernels may need; it is less faithful.
 
 `--layout hub` writes a folder that others' tools open as it is: `onnx/model.onnx`
 (text-embeddings-inference), `onnx/model_quantized.onnx` (transformers.js, Infinity), `openvino/`
@@ -76,9 +78,11 @@ class PlainModel(StrEnum):
 
 if TYPE_CHECKING:
     Runtime = str
+    Processors = str
 else:
     Runtime = StrEnum("Runtime", {name: name for name in BACKENDS})
-"""What an ONNX file is tuned for: the name of a backend, as a type that Typer makes choices of."""
+    Processors = StrEnum("Processors", {name: name for name in TARGETS})
+"""What an ONNX file is tuned for: names of backends and targets, as types that Typer makes choices of."""
 
 
 @command("export", _HELP)
@@ -140,11 +144,13 @@ def _export(
             show_default="check",
         ),
     ] = None,
+    target: Annotated[
+        Processors | None,
+        typer.Option("--target", help="The processors that files are for.", show_default=DEFAULT_TARGET),
+    ] = None,
     reduce_range: Annotated[
         bool | None,
-        typer.Option(
-            "--reduce-range", help="Round 8-bit weights to 7 bits, for x86 without VNNI.", show_default=False
-        ),
+        typer.Option("--reduce-range", help="Round 8-bit weights to 7 bits.", show_default=False),
     ] = None,
     force: ForceOption = False,
 ) -> None:
@@ -156,6 +162,7 @@ def _export(
         _refuse("--layout hub", of_files | {"--to encodings": None if to is Target.onnx else to})
         folder_options = {
             "float_onnx": model_onnx is PlainModel.float,
+            "target": str(target or DEFAULT_TARGET),
             "reduce_range": bool(reduce_range),
             "check": check is not False and _can_check(console, DEFAULT),
             "force": force,
@@ -163,7 +170,7 @@ def _export(
         return _write_hub(console, model, output, texts, against, folder_options)
     _refuse("one file", of_folders, "use --layout hub")
     if to is Target.encodings:
-        of_files |= {"--check": check, "--reduce-range": reduce_range or None}
+        of_files |= {"--check": check, "--reduce-range": reduce_range or None, "--target": target}
         _refuse("--to encodings", of_files, "use --to onnx")
     check_output(output, force)
     encoder = console.load(model)
@@ -171,7 +178,12 @@ def _export(
         written = _write_encodings(encoder, output, force)
     else:
         chosen = str(runtime or DEFAULT)
-        options = {"opset": opset or _OPSET, "force": force, "reduce_range": bool(reduce_range)}
+        options = {
+            "opset": opset or _OPSET,
+            "force": force,
+            "target": str(target or DEFAULT_TARGET),
+            "reduce_range": bool(reduce_range),
+        }
         written = _write_onnx(console, encoder, output, chosen, check is not False, options)
     console.show(f"Wrote {output} ({written['megabytes']:.1f} MB).")
     console.result({"model": model, "output": str(output), **written, "versions": versions()})
@@ -190,7 +202,7 @@ def _write_hub(
     output: Path,
     texts: Path | None,
     against: str | None,
-    options: dict[str, bool],
+    options: dict[str, Any],
 ) -> None:
     from octavo.files import check_output
     from octavo.runtime.hub.layout import PLAIN, write_hub_folder

@@ -8,8 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from octavo.errors import SpecError
 from octavo.runtime.backends import DEFAULT, find_backend
 from octavo.runtime.integers import check_integers
+from octavo.runtime.targets import DEFAULT_TARGET, find_target
 
 if TYPE_CHECKING:
     from octavo.graph.encoder import Encoder
@@ -24,6 +26,7 @@ def export(
     force: bool = False,
     check: bool = False,
     inspect: Callable[[Path], object] | None = None,
+    target: str = DEFAULT_TARGET,
     reduce_range: bool = False,
 ) -> Path:
     """Write a model as an artifact that computes in integers.
@@ -40,21 +43,28 @@ def export(
         check: also open the artifact in the backend, before it takes its place; a quantized layer that would
             still run in float is an error then, and nothing is written.
         inspect: called with the finished artifact before it takes its place, instead of `check`.
-        reduce_range: round 8-bit weights of linear layers again, to 7 bits. x86 processors without VNNI add
-            two products of bytes in 16 bits, which 8-bit weights overflow without a word. This changes the
-            numbers: the file is that of another model, which is less faithful and which only
-            `octavo.runtime.narrowed_weights` simulates. Processors with VNNI and Arm do not need it.
+        target: the processors that the file is for. x86 processors without VNNI (`avx2`) add two products of
+            bytes in 16 bits, which 8-bit weights overflow without a word; files for them store weights as
+            unsigned bytes, which are the same numbers, and OpenVINO's have weights of 7 bits. In files for
+            browsers (`web`) norms are computed in 64 bits, so that they give the vectors of Python. `any` is
+            both; `vnni`, the default, is the fastest where it is right: x86 with VNNI, and Arm.
+        reduce_range: round 8-bit weights of linear layers again, to 7 bits, for kernels that need it on x86
+            without VNNI. This changes the numbers: the file is that of another model, which is less faithful
+            and which only `octavo.runtime.narrowed_weights` simulates.
     """
-    chosen = find_backend(backend)
+    chosen, made_for = find_backend(backend), find_target(target)
+    if target not in chosen.targets:
+        raise SpecError(f"{backend} has no files for the target {target}; use {' or '.join(chosen.targets)}")
+    options = {} if target == DEFAULT_TARGET else {"target": made_for}
     if check and inspect is None:
         inspect = partial(check_integers, backend=backend)
     with ExitStack() as stack:
-        if reduce_range:
+        if reduce_range or (made_for.without_vnni and not chosen.multiplies_unsigned):
             # brings torch, which who only lists or runs files does without
             from octavo.runtime.narrowing import narrowed_weights
 
             stack.enter_context(narrowed_weights(model))
-        return chosen.write(model, Path(path), opset=opset, force=force, inspect=inspect)
+        return chosen.write(model, Path(path), opset=opset, force=force, inspect=inspect, **options)
 
 
 def export_onnx(

@@ -65,7 +65,7 @@ def write_page(model: QuantizedEncoder, texts: Sequence[str], folder: Path, fp32
             f"{' or '.join(_POOLINGS)}, then Normalize"
         )
     assert model.tokenizer is not None, "whoever has sentences to search has a tokenizer"
-    file = export(model, folder / "model.onnx", check=True)
+    file = export(model, folder / "model.onnx", check=True, target="web")
     with quiet_transformers():
         model.tokenizer.save_pretrained(folder)
     Embedder(file, threads=1).encode(list(texts)).astype("<f4").tofile(folder / "vectors.bin")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.errors import MissingExtraError, ModelError, SpecError
 from octavo.runtime.backends.runner import Arrays, Runner
+from octavo.runtime.targets import DEFAULT_TARGET, TARGETS, Target, warn_of_processor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,6 +64,8 @@ class Backend(ABC):
         left_out: roles whose quantizers it is faster without; the result is closer to the float model.
         kernel_for_each_product: whether every quantized product has an integer kernel of its own.
         exact_option: the setting by which it computes what an artifact says, and nothing rounder.
+        targets: the processors that it can be asked to write for.
+        multiplies_unsigned: whether unsigned weights keep sums from saturating; else 7 bits do.
     """
 
     name: str
@@ -72,6 +75,8 @@ class Backend(ABC):
     left_out: frozenset[str] = frozenset()
     kernel_for_each_product: bool = True
     exact_option: str = "an option of its own"
+    targets: tuple[str, ...] = (DEFAULT_TARGET,)
+    multiplies_unsigned: bool = False
 
     # -- writing and opening ---------------------------------------------------------------------------------
 
@@ -84,6 +89,7 @@ class Backend(ABC):
         opset: int | None = None,
         force: bool = False,
         inspect: Callable[[Path], object] | None = None,
+        target: Target = TARGETS[DEFAULT_TARGET],
     ) -> Path:
         """Write a model as an artifact, complete or not at all.
 
@@ -91,6 +97,7 @@ class Backend(ABC):
             opset: the ONNX operator set, the backend's choice if left out; others than ONNX's refuse one.
             force: replace what exists.
             inspect: called with the finished artifact before it takes its place; an error keeps it from that.
+            target: the processors that it is for, one of `targets`.
         """
 
     @abstractmethod
@@ -109,10 +116,12 @@ class Backend(ABC):
         if not file.exists():
             raise ModelError(f"{file} is not a file; give one that ends in {' or '.join(self.endings)}")
         try:
-            return self.load(file, threads, exact)
+            opened = self.load(file, threads, exact)
         except Exception as error:  # each backend raises its own, down to RuntimeError
             reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
             raise ModelError(f"{self.name} cannot open {file}: {reason.strip()}") from error
+        warn_of_processor(file.name, getattr(opened, "metadata", {}))
+        return opened
 
     @property
     def is_installed(self) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from octavo.errors import MissingExtraError, ModelError, SpecError
 from octavo.runtime.backends.backend import Backend
+from octavo.runtime.targets import DEFAULT_TARGET, TARGETS, Target
 from octavo.runtime.translate.options import Options
 
 if TYPE_CHECKING:
@@ -37,10 +38,15 @@ class OnnxBackend(Backend, ABC):
     flattens: bool = True
     fuses: bool = False
 
-    @property
-    def options(self) -> Options:
+    def options(self, target: Target) -> Options:
         """What the translator is asked for."""
-        return Options(left_out=self.left_out, flattens=self.flattens, fuses=self.fuses)
+        return Options(
+            left_out=self.left_out,
+            flattens=self.flattens,
+            fuses=self.fuses,
+            unsigned_weights=target.without_vnni and self.multiplies_unsigned,
+            exact_norms=target.exact_norms,
+        )
 
     def write(
         self,
@@ -50,6 +56,7 @@ class OnnxBackend(Backend, ABC):
         opset: int | None = None,
         force: bool = False,
         inspect: Callable[[Path], object] | None = None,
+        target: Target = TARGETS[DEFAULT_TARGET],
     ) -> Path:
         """Write an ONNX file that ONNX's own checker accepts."""
         # brings safetensors, which who only lists or runs files does without
@@ -57,7 +64,7 @@ class OnnxBackend(Backend, ABC):
 
         require_onnx()
         check_output(path, force)
-        proto = self.onnx_model(model, opset)
+        proto = self.onnx_model(model, opset, target)
         if proto.ByteSize() >= MOST_BYTES:
             raise SpecError(
                 f"{model.name} takes {proto.ByteSize()} bytes, ONNX files hold less than 2 GiB; "
@@ -70,13 +77,16 @@ class OnnxBackend(Backend, ABC):
                 inspect(draft)
         return path
 
-    def onnx_model(self, model: Encoder, opset: int | None = None) -> ModelProto:
+    def onnx_model(
+        self, model: Encoder, opset: int | None = None, target: Target = TARGETS[DEFAULT_TARGET]
+    ) -> ModelProto:
         """Return the ONNX model in memory."""
         require_onnx()
         # brings torch, which who only lists or runs files does without
         from octavo.runtime.translate.model import onnx_model
 
-        return onnx_model(model, self.options, OPSET if opset is None else opset, {"runtime": self.name})
+        chosen = OPSET if opset is None else opset
+        return onnx_model(model, self.options(target), chosen, target, {"runtime": self.name})
 
     def holds_integers(self, path: Path) -> bool:
         """Return whether a file has nodes that quantize."""

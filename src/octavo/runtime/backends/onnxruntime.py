@@ -11,6 +11,7 @@ from octavo.runtime.backends.backend import IntegerReport
 from octavo.runtime.backends.onnx_files import OnnxBackend
 from octavo.runtime.backends.onnx_products import products_of_bytes, quantized_products
 from octavo.runtime.backends.runner import Arrays, Runner, complete
+from octavo.runtime.targets import TARGETS
 from octavo.runtime.translate.options import INTEGERS
 
 if TYPE_CHECKING:
@@ -110,5 +111,7 @@ ONNXRUNTIME = OnnxRuntime(
     package="onnxruntime",
     extra="onnx",
     fuses=True,
+    multiplies_unsigned=True,
+    targets=tuple(TARGETS),
     exact_option=f"the session option {_ACCURACY_LEVEL}=1",
 )

@@ -143,5 +143,6 @@ OPENVINO = OpenVino(
     left_out=frozenset({"query", "key"}),
     kernel_for_each_product=False,
     flattens=False,
+    targets=("vnni", "avx2"),
     exact_option=f"{_GROUP_SIZE}=0",
 )

@@ -12,6 +12,7 @@ import yaml
 
 from octavo.fidelity import Quality
 from octavo.graph import Encoder, QuantizedEncoder
+from octavo.runtime.targets import DEFAULT_TARGET, find_target
 from octavo.spec import dump_recipe
 from octavo.versions import processor, versions
 
@@ -44,13 +45,15 @@ class Card:
         reference: the float model that files were measured against; None where there was none.
         files: the models of the folder.
         texts: how many texts fidelity was measured on.
-        reduce_range: whether weights were rounded for processors without VNNI.
+        target: the processors that files are made for.
+        reduce_range: whether weights were rounded to 7 bits.
     """
 
     model: Encoder
     reference: Encoder | None
     files: Sequence[FileEntry]
     texts: int
+    target: str = DEFAULT_TARGET
     reduce_range: bool = False
 
 
@@ -188,9 +191,7 @@ def _made_with(card: Card) -> str:
     listed = ", ".join(f"{name} {version}" for name, version in versions().items())
     if not isinstance(card.model, QuantizedEncoder):
         return f"{listed}; {processor()}."
-    vnni = (
-        "Weights were rounded to 7 bits (`--reduce-range`), which x86 processors without VNNI need."
-        if card.reduce_range
-        else "x86 processors without VNNI may saturate; export with `--reduce-range` for those."
-    )
-    return f"{listed}; {processor()}. {vnni}"
+    said = [f"`--target {card.target}`: {find_target(card.target).sentence}."]
+    if card.reduce_range:
+        said.append("Weights were rounded to 7 bits (`--reduce-range`).")
+    return f"{listed}; {processor()}.\n\n{' '.join(said)}"

@@ -11,7 +11,6 @@ README.md                                         the model card
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from octavo.runtime.backends.openvino import OPENVINO, save_own_format
 from octavo.runtime.exporting import export
 from octavo.runtime.hub.card import Card, FileEntry, model_card
 from octavo.runtime.quality import measure_quality
+from octavo.runtime.targets import DEFAULT_TARGET, Target, find_target
 from octavo.sentence import write_files
 from octavo.spec import dump_recipe
 
@@ -61,6 +61,7 @@ def write_hub_folder(
     texts: Sequence[Text] = (),
     against: Encoder | None = None,
     float_onnx: bool = False,
+    target: str = DEFAULT_TARGET,
     reduce_range: bool = False,
     check: bool = True,
     force: bool = False,
@@ -73,12 +74,15 @@ def write_hub_folder(
         texts: to measure fidelity on, for the model card; without them it says that nothing was measured.
         against: the float model, which files are measured against.
         float_onnx: write `onnx/model.onnx` from the float model; otherwise it is the quantized one again.
-        reduce_range: as in `octavo.export`, for x86 processors without VNNI.
+        target: as in `octavo.export`. `onnx/model_quantized.onnx`, which browsers load, is made for `web`, or
+            for `any` where the others have to do without VNNI.
+        reduce_range: as in `octavo.export`.
         check: open what was written, and refuse a quantized layer that would run in float.
         force: replace a folder of this kind.
     """
-    target = Path(folder)
-    check_output(target, force, PLAIN)
+    output = Path(folder)
+    check_output(output, force, PLAIN)
+    made_for = find_target(target)
     reference = against if isinstance(model, QuantizedEncoder) else model
     if reference is None and (texts or float_onnx):
         wanted = "measure fidelity" if texts else "write onnx/model.onnx in float"
@@ -88,12 +92,12 @@ def write_hub_folder(
             f"{reference.name} has the head {reference.head} and {model.name} the head {model.head}; "
             "give the float model that was quantized"
         )
-    with write_folder(target, force, PLAIN) as draft:
+    with write_folder(output, force, PLAIN) as draft:
         options: dict[str, Any] = {
             "check": check and isinstance(model, QuantizedEncoder),
             "reduce_range": reduce_range,
         }
-        written = _write_models(model, reference if float_onnx else None, draft, options, progress)
+        written = _write_models(model, reference if float_onnx else None, draft, made_for, options, progress)
         qualities = _measure(draft, written, reference, texts)
         files = tuple(
             FileEntry(path=path, megabytes=_megabytes(draft / path), quality=quality)
@@ -101,32 +105,42 @@ def write_hub_folder(
         )
         _write_beside(model, draft)
         card = Card(
-            model=model, reference=reference, files=files, texts=len(texts), reduce_range=reduce_range
+            model=model,
+            reference=reference,
+            files=files,
+            texts=len(texts),
+            target=target,
+            reduce_range=reduce_range,
         )
         (draft / README).write_text(model_card(card), encoding="utf-8")
     progress(len(written) + 1, len(written) + 1)
-    return HubFolder(folder=target, files=files)
+    return HubFolder(folder=output, files=files)
 
 
 def _write_models(
-    model: Encoder, plain: Encoder | None, draft: Path, options: dict[str, Any], progress: Progress
+    model: Encoder,
+    plain: Encoder | None,
+    draft: Path,
+    target: Target,
+    options: dict[str, Any],
+    progress: Progress,
 ) -> list[str]:
     """Write the models and return their paths, the plain one first."""
     quantized = isinstance(model, QuantizedEncoder)
     for name in ("onnx", "openvino"):
         (draft / name).mkdir()
-    first = QUANTIZED if quantized else PLAIN
-    export(model, draft / first, **options)
+    if quantized:
+        export(model, draft / QUANTIZED, target="any" if target.without_vnni else "web", **options)
     progress(1, 4)
     if quantized and plain is not None:
         export(plain, draft / PLAIN)
-    elif quantized:
-        shutil.copy(draft / QUANTIZED, draft / PLAIN)
+    else:
+        export(model, draft / PLAIN, target=target.name, **options)
     progress(2, 4)
     written = [PLAIN, QUANTIZED] if quantized else [PLAIN]
     if OPENVINO.is_installed:
         name = OPENVINO_QUANTIZED if quantized else OPENVINO_FLOAT
-        _write_openvino(model, draft / name, options)
+        _write_openvino(model, draft / name, options | {"target": "avx2" if target.without_vnni else "vnni"})
         written.append(name)
     else:
         (draft / "openvino").rmdir()

@@ -14,6 +14,7 @@ from octavo.errors import SpecError
 from octavo.graph.encoder import Encoder
 from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.runtime.narrowing import multiplies_bytes, wide_weights
+from octavo.runtime.targets import Target
 from octavo.runtime.translate.grids import check_quantizers
 from octavo.runtime.translate.onnx_graph import IR_VERSIONS, OnnxGraph
 from octavo.runtime.translate.options import Options
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def onnx_model(model: Encoder, options: Options, opset: int, metadata: Mapping[str, str]) -> ModelProto:
+def onnx_model(
+    model: Encoder, options: Options, opset: int, target: Target, metadata: Mapping[str, str]
+) -> ModelProto:
     """Return the ONNX model in memory; `metadata` is added to what is said of every model."""
     if opset not in IR_VERSIONS:
         known = f"{min(IR_VERSIONS)} to {max(IR_VERSIONS)}"
@@ -41,7 +44,7 @@ def onnx_model(model: Encoder, options: Options, opset: int, metadata: Mapping[s
     outputs = [
         _output(name, node) for name, node in zip(model.output_names, _results(model.graph), strict=True)
     ]
-    return graph.model(inputs, outputs, "octavo", {**_metadata(model), **metadata})
+    return graph.model(inputs, outputs, "octavo", {**_metadata(model, target), **metadata})
 
 
 def _may_fuse(model: Encoder) -> bool:
@@ -70,7 +73,7 @@ def _output(name: str, node: fx.Node) -> object:
     return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
-def _metadata(model: Encoder) -> dict[str, str]:
+def _metadata(model: Encoder, target: Target) -> dict[str, str]:
     described = {
         "octavo": versions()["octavo"],
         "model": Path(model.name).name,
@@ -80,19 +83,13 @@ def _metadata(model: Encoder) -> dict[str, str]:
     if model.head == "encoder":
         described |= {"pooling": model.pooling, "modules": ",".join(model.sentence.step_names)}
     if isinstance(model, QuantizedEncoder):
-        described |= {"recipe": model.recipe.name, "processors": _processors(model)}
+        described["recipe"] = model.recipe.name
+        if wide_weights(model) and multiplies_bytes(model):
+            described |= {"target": target.name, "processors": target.sentence}
+        else:  # nothing that could saturate
+            described |= {"target": "any", "processors": "any"}
     if model.head.endswith("classification"):
         described["labels"] = json.dumps(list((model.config.id2label or {}).values()))
         if getattr(model.config, "problem_type", None):
             described["problem_type"] = str(model.config.problem_type)
     return described
-
-
-def _processors(model: Encoder) -> str:
-    """Return on which processors the file computes what was quantized."""
-    if not (wide_weights(model) and multiplies_bytes(model)):
-        return "any"
-    return (
-        "x86 with VNNI, Arm; on other x86 processors sums of products with 8-bit weights may saturate: "
-        "export with reduce_range for those"
-    )

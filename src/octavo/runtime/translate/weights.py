@@ -15,6 +15,7 @@ from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
 from octavo.runtime.translate.grids import integer_type, is_clipped
 
 _BIAS_LIMIT = 2**30
+_SHIFT = 128  # from signed bytes to unsigned ones
 _FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
 ONNX_RUNTIME = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -219,8 +220,24 @@ def _integer_matrix(
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
     scale = (scale * np.float32(factor)).astype(np.float32)
+    step = t.graph.constant(scale, np.float32, "scale")
+    if t.options.unsigned_weights and integer_type(quantizer) is np.int8 and quantizer.spec.bits > 4:
+        shifted = (integers.cpu().numpy() + _SHIFT).astype(np.uint8)
+        return (
+            _store_shifted(t, quantizer, shifted),
+            step,
+            t.graph.constant(zero_point + _SHIFT, np.uint8, "zero_point"),
+            scale,
+        )
     name = store(t, quantizer, integers.cpu().numpy(), transposed=True)
-    return name, t.graph.constant(scale, np.float32, "scale"), _zero_point(t, quantizer, zero_point), scale
+    return name, step, _zero_point(t, quantizer, zero_point), scale
+
+
+def _store_shifted(t: Translation, quantizer: Quantizer, integers: NDArray[np.uint8]) -> str:
+    key = (f"{quantizer.site.name} shifted", True)
+    if key not in t.stored:
+        t.stored[key] = t.graph.initializer(integers.T, quantizer.site.name)
+    return t.stored[key]
 
 
 def _byte_operands(t: Translation, x: str, weight: fx.Node, factor: float) -> list[str] | None:

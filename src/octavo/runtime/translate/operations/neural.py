@@ -12,7 +12,7 @@ from torch import fx
 
 from octavo.errors import ModelError
 from octavo.graph.sites.flow import operation
-from octavo.runtime.translate.context import Translation, Value
+from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
 from octavo.runtime.translate.operations.table import translates
 from octavo.runtime.translate.weights import (
     add_apart,
@@ -55,10 +55,12 @@ def _layer_norm(t: Translation, node: fx.Node) -> Value:
     inputs = [t.rows(source) if flat else t.full(source)]
     inputs.append(t.full(weight) if weight is not None else t.graph.constant(np.ones(shape), np.float32))
     inputs += [t.full(bias)] if bias is not None else []
-    name = t.graph.add(
-        "LayerNormalization", *inputs, name=node.name, axis=-len(shape), epsilon=float(str(epsilon))
-    )
-    return Value(name=name, flat=flat)
+    attributes: dict[str, Any] = {"axis": -len(shape), "epsilon": float(str(epsilon))}
+    if t.options.exact_norms:
+        doubles = [t.once("Cast", name, to=ONNX_TYPES[torch.float64]) for name in inputs]
+        norm = t.graph.add("LayerNormalization", *doubles, **attributes)
+        return Value(name=t.graph.add("Cast", norm, name=node.name, to=ONNX_TYPES[torch.float32]), flat=flat)
+    return Value(name=t.graph.add("LayerNormalization", *inputs, name=node.name, **attributes), flat=flat)
 
 
 @translates("softmax")
