@@ -12,6 +12,7 @@ with token tables in 2 bits, a grid for every row. Time is that of the processor
 from __future__ import annotations
 
 import argparse
+import platform
 import random
 import resource
 import time
@@ -28,6 +29,7 @@ import octavo
 from octavo.methods.distillation.distilling import distill
 from octavo.methods.distillation.settings import Distillation
 from octavo.methods.training.loop import RunOptions
+from octavo.numerics.half_linear import multiplies_half
 from octavo.versions import versions
 
 SOURCES = (("STS-B", 7), ("STS-B", 8), ("MRPC", 3), ("SST-2", 0), ("QNLI", 1), ("QNLI", 2))
@@ -99,7 +101,12 @@ def main() -> None:
         }
         print(name, rows[name], flush=True)
     result_document = {
+        "command": f"python benchmarks/distill.py {Path(options.model).name} --glue GLUE_DIR "
+        f"--recipes {options.recipes} --texts {options.texts}"
+        + (f" --set {' '.join(options.set)}" if options.set else ""),
         "model": Path(options.model).name,
+        "seed": 0,
+        "hardware": f"{platform.machine()} CPU, bfloat16 products: {multiplies_half()}",
         "texts": len(texts),
         "judged": len(judged),
         "settings": settings.to_dict(),

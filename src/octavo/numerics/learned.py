@@ -43,8 +43,12 @@ def zero_point_of(shift: Tensor | None, low: int, high: int) -> Tensor | int:
 
 
 def _function(x: Tensor, log_scale: Tensor) -> Any:
-    if log_scale.numel() != 1 or x.dtype != torch.float32:
+    if x.dtype != torch.float32:
         return Exact
+    if log_scale.numel() != 1:
+        from octavo.numerics.learned_rows import CompactRows, has_rows
+
+        return CompactRows if x.device.type == "cpu" and has_rows(x, log_scale) else Exact
     if x.is_cuda and not torch.compiler.is_compiling():
         from octavo.numerics.learned_cuda import Fused
 

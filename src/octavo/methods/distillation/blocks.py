@@ -22,6 +22,7 @@ from octavo.methods.distillation.objective import Objective, Outputs
 from octavo.methods.distillation.settings import Distillation
 from octavo.methods.distillation.taught import Taught
 from octavo.methods.training.checkpoint import discard_checkpoint
+from octavo.methods.training.half import in_half
 from octavo.methods.training.loop import RunOptions, TrainingResult, train
 from octavo.methods.training.quantized import learned_ranges
 from octavo.numerics.distillation import relative_error
@@ -109,7 +110,7 @@ def _train(
     folder: Path | None = None if ledger.folder is None else ledger.folder / f"training-{index}"
     held.keep()
     result = train(
-        student,
+        in_half(student),
         data,
         settings.hyperparameters(),
         seed=seed,

@@ -25,6 +25,7 @@ from octavo.methods.distillation.taught import Taught, texts_to_learn
 from octavo.methods.pipeline import carry_out
 from octavo.methods.training.dropout import set_dropout
 from octavo.methods.training.finetuning import own_copy
+from octavo.methods.training.half import in_half
 from octavo.methods.training.loop import RunOptions, TrainingResult, train
 from octavo.methods.training.quantized import begin, check_static, finish, learned_ranges
 from octavo.spec import FixedRanges, LearnedRanges, Recipe, recipe_to_dict
@@ -110,7 +111,7 @@ def distill(
         trainings = train_blocks(model, teacher, data, judge, settings, seed, ledger, options)
     else:
         data.keep()
-        student = tapped(model, inside)
+        student = in_half(tapped(model, inside))
         trainings = [
             train(
                 student,
