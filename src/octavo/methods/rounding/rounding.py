@@ -171,8 +171,8 @@ def _restore(model: QuantizedEncoder, site: Site, ledger: Ledger) -> bool:
         return False
     if "scale" in tensors:
         quantizer = model.quantizers[site.name]
-        grid = {name: tensors[name].to(quantizer.scale.device) for name in ("scale", "zero_point")}
-        quantizer.set_affine(replace(quantizer.affine(), **grid))
+        scale, zero_point = (tensors[name].to(quantizer.scale.device) for name in ("scale", "zero_point"))
+        quantizer.set_affine(replace(quantizer.affine(), scale=scale, zero_point=zero_point))
     put_integers(model, site, integers.to(torch.int32))
     return True
 
