@@ -33,6 +33,8 @@ class Method:
     passes: tuple[Pass, ...] = ()
     estimator: Estimator = octavo.AllMinMax()  # noqa: RUF009
     groups: bool = False
+    symmetric: bool = True
+    """Of weights below 8 bits: with 16 steps, one that is not used and a centre that is off count."""
 
 
 # Values, their context and the hidden layer are read by products and linear layers alone in either placement.
@@ -40,6 +42,8 @@ INNER = ("value", "attention_context", "ffn_hidden")
 EQUALIZE = octavo.Equalize(roles=(*NORMS, *INNER), optional=True)
 SPILL = octavo.Spill(roles=("ffn_hidden",), optional=True)
 GPTQ = octavo.Gptq()
+# Ranges and rounding by what the layer reads, every token alike: one of about ten variants tried.
+OUTPUT_GPTQ = octavo.Gptq(weighted=True, relative=True, shrinkage=0.5)
 ADAROUND = octavo.AdaRound(iterations=300, shrinkage=0.7, asymmetric=False)
 CLIP, TUNE, CORRECT = octavo.ClipTokens(), octavo.TuneRanges(), octavo.BiasCorrection()
 
@@ -53,6 +57,8 @@ ALONE = {
     "clip-tokens": Method(passes=(CLIP,)),
     "tune-ranges": Method(passes=(TUNE,)),
     "gptq": Method(passes=(GPTQ,)),
+    "gptq, weighted ranges": Method(passes=(OUTPUT_GPTQ,)),
+    "asymmetric rows": Method(symmetric=False),
     "adaround": Method(passes=(ADAROUND,)),
     "bias-correction": Method(passes=(CORRECT,)),
 }
@@ -72,6 +78,12 @@ def methods(placement: Placement) -> dict[str, Method]:
         "composition, tune-ranges": Method(passes=(every, GPTQ, CLIP, TUNE, CORRECT), groups=full),
         "composition, hidden spilled": Method(passes=(inner, SPILL, GPTQ, CLIP, CORRECT), groups=full),
         "spill, gptq, bias-correction": Method(passes=(SPILL, GPTQ, CORRECT), groups=full),
+        "composition for 4-bit weights": Method(
+            passes=(SPILL, OUTPUT_GPTQ, CORRECT), groups=full, symmetric=False
+        ),
+        "composition, weighted ranges, asymmetric rows": Method(
+            passes=(every, OUTPUT_GPTQ, CLIP, CORRECT), groups=full, symmetric=False
+        ),
     }
 
 
@@ -79,18 +91,20 @@ def recipe(placement: Placement, weights: int, activations: int, method: Method)
     """Return the recipe of one row."""
     rows = TensorSpec(
         bits=weights,
-        symmetric=True,
+        symmetric=method.symmetric,
         granularity=octavo.PerChannel(),
         estimator=octavo.MinMax() if weights == 8 else octavo.Mse(),
     )
     norms = (
         Override(roles=("norm_weight",), off=True, optional=True)
         if placement == "linear-inputs"
-        else Override(roles=("norm_weight",), bits=8, granularity=PerTensor(), optional=True)
+        else Override(roles=("norm_weight",), bits=8, granularity=PerTensor(), symmetric=True, optional=True)
     )
     overrides = [norms]
     if weights < 8:
-        tables = Override(roles=("embedding_weight",), bits=8, estimator=octavo.MinMax(), optional=True)
+        tables = Override(
+            roles=("embedding_weight",), bits=8, symmetric=True, estimator=octavo.MinMax(), optional=True
+        )
         overrides.append(tables)
     if method.groups:
         groups = PerGroup(groups=6, permute=True, at_most=True, sizes="optimal")

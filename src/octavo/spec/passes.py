@@ -213,6 +213,9 @@ class Gptq(WeightRounding, name="gptq"):
             published.
         shrinkage: share of the correlations between inputs that is taken back; 0 is GPTQ as published,
             which learns few texts by heart, and 1 rounds to nearest.
+        weighted: where ranges are those of least squared error, find them again with the error at every
+            input weighted by its mean square, which is the error of the layer's output.
+        relative: let every token count alike, whatever its size; otherwise as its square.
     """
 
     order: bool = True
@@ -221,6 +224,8 @@ class Gptq(WeightRounding, name="gptq"):
     asymmetric: bool = False
     sweeps: int = 0
     shrinkage: float = 0.7
+    weighted: bool = False
+    relative: bool = False
 
     def __post_init__(self) -> None:
         check_flag("order", self.order)
@@ -229,6 +234,8 @@ class Gptq(WeightRounding, name="gptq"):
         check_flag("asymmetric", self.asymmetric)
         check_integer("sweeps", self.sweeps, 0)
         object.__setattr__(self, "shrinkage", check_share("shrinkage", self.shrinkage))
+        check_flag("weighted", self.weighted)
+        check_flag("relative", self.relative)
 
 
 # -- ranges --------------------------------------------------------------------------------------------------

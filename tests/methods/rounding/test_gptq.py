@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from octavo.errors import CalibrationError, OctavoWarning, OutputError, SpecErro
 from octavo.graph import Encoder, QuantizedEncoder, attach, fix_weights
 from octavo.methods import load, quantize
 from octavo.methods.rounding.gptq import round_weights
+from octavo.methods.rounding.moments import input_moments
 from octavo.spec import Gptq, Granularity, Mse, Override, PerChannel, PerGroup, PerTensor, Recipe, TensorSpec
 from tests.graph import families
 
@@ -62,6 +64,52 @@ def test_saved_integers_are_the_chosen_ones(bert: Encoder, tmp_path: Path) -> No
     model.save(tmp_path / "saved")
     assert torch.equal(load(tmp_path / "saved")(batch)["logits"], model(batch)["logits"])
     assert not torch.equal(quantize(bert, NEAREST)(batch)["logits"], model(batch)["logits"])
+
+
+ROWS = replace(NEAREST, weights=replace(SPEC, symmetric=False, granularity=PerChannel()), overrides=LINEAR)
+WEIGHTED = replace(ROWS, name="weighted", passes=(Gptq(weighted=True, relative=True, shrinkage=0.5),))
+
+
+def test_weighted_ranges_are_saved_and_resumed(tmp_path: Path) -> None:
+    encoder = families.captured("bert", "encoder")[1]
+    model = quantize(encoder, WEIGHTED, BATCHES, work=tmp_path / "work")
+    plain = quantize(encoder, ROWS)
+    name = "layers.0.ffn_output.weight"
+    assert not torch.equal(model.quantizers[name].scale, plain.quantizers[name].scale)
+    batch, output = families.batch((3, 9)), encoder.output_names[0]
+    again = quantize(encoder, WEIGHTED, BATCHES, work=tmp_path / "work")
+    model.save(tmp_path / "saved")
+    for other in (again, load(tmp_path / "saved")):
+        assert torch.equal(other(batch)[output], model(batch)[output])
+    assert output_error(model, encoder) < output_error(plain, encoder)
+
+
+def test_ranges_that_were_not_searched_stay() -> None:
+    """A recipe that says min-max means it."""
+    encoder = families.captured("bert", "encoder")[1]
+    recipe = replace(WEIGHTED, weights=TensorSpec(bits=8, symmetric=True, granularity=PerChannel()))
+    model, plain = quantize(encoder, recipe, BATCHES), quantize(encoder, replace(recipe, passes=()))
+    for name, quantizer in plain.quantizers.items():
+        assert torch.equal(model.quantizers[name].scale, quantizer.scale)
+
+
+def test_tokens_count_alike_however_large_they_are() -> None:
+    """One text that is a thousand times larger at a layer's input than all others does not decide alone."""
+
+    class Fixed:
+        def __init__(self, *batches: torch.Tensor) -> None:
+            self._batches = batches
+
+        def read_by(self, nodes: Sequence[str]) -> Iterator[list[torch.Tensor]]:
+            return ([batch] for batch in self._batches)
+
+    small, large = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1000.0]])
+    relay = Fixed(small, large)
+    found = input_moments(relay, relay, ["layer"], relative=True)  # type: ignore[arg-type]
+    assert torch.allclose(
+        found.own, torch.eye(2, dtype=torch.float64)
+    )  # each row over its root mean square, halved
+    assert input_moments(relay, relay, ["layer"]).own[1, 1] == 500_000  # type: ignore[arg-type]
 
 
 def test_the_float_model_stays_as_it_is(bert: Encoder) -> None:

@@ -56,7 +56,14 @@ def round_weights(
         )
 
     options = {"gptq": asdict(settings)}
-    rounding = Rounding(method="GPTQ", solve=solve, options=options, shrinkage=settings.shrinkage)
+    rounding = Rounding(
+        method="GPTQ",
+        solve=solve,
+        options=options,
+        shrinkage=settings.shrinkage,
+        weighted=settings.weighted,
+        relative=settings.relative,
+    )
     losses = round_model(model, batches, rounding, work, progress)
     if short:
         _warn(short, sum(len(batch["input_ids"]) for batch in batches))

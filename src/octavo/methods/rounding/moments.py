@@ -33,14 +33,21 @@ class Moments:
         return Moments(_shrunk(self.own, share), _shrunk(self.shift, share), self.rows)
 
 
-def input_moments(quantized: Relay, float_: Relay, nodes: Sequence[str]) -> Moments:
-    """Return the moments of what the linear layers `nodes` (in both graphs) read, their rows together."""
+def input_moments(quantized: Relay, float_: Relay, nodes: Sequence[str], relative: bool = False) -> Moments:
+    """Return the moments of what the linear layers `nodes` (in both graphs) read, their rows together.
+
+    `relative` divides every row by its root mean square in the float model, so that all count alike.
+    """
     own = shift = None
     rows = 0
     for pairs in zip(quantized.read_by(nodes), float_.read_by(nodes), strict=True):
         for x_hat, x in zip(*pairs, strict=True):
             x_hat, x = (each.detach().reshape(-1, each.shape[-1]).float() for each in (x_hat, x))
             rows += len(x)
+            if relative:
+                size = x.square().mean(1, keepdim=True).sqrt_()
+                size[size == 0] = 1.0
+                x_hat, x = x_hat / size, x / size
             # float32 products of one batch, float64 sums over batches
             products = (x_hat.T @ x_hat).double(), ((x_hat - x).T @ x_hat).double()
             own = products[0] if own is None else own.add_(products[0])

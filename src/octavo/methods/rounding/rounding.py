@@ -28,8 +28,9 @@ from octavo.methods.rounding.moments import Moments, input_moments
 from octavo.methods.rounding.tables import find_lookups, round_table
 from octavo.numerics import dequantize
 from octavo.numerics.adaround import Rounded
+from octavo.numerics.weighted_mse import weighted_mse_grid
 from octavo.progress import Progress
-from octavo.spec import Stage, recipe_to_dict
+from octavo.spec import Mse, Stage, recipe_to_dict
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,8 @@ class Rounding:
         solve: rounds one weight.
         options: what the result depends on besides model and data, for the work folder.
         shrinkage: share of the moments off their diagonals that is taken back.
+        weighted: find ranges of least squared error again, weighted by the mean square of the inputs.
+        relative: every row of an input counts alike.
         steps: how many steps of about equal work one weight takes.
     """
 
@@ -66,6 +69,8 @@ class Rounding:
     solve: Solve
     options: Mapping[str, Any]
     shrinkage: float = 0.0
+    weighted: bool = False
+    relative: bool = False
     steps: int = 1
 
 
@@ -121,14 +126,29 @@ def _round_layer(
     """Round the weights of one layer that an earlier run did not finish, and return their losses."""
     losses = {}
     todo = [site for site in layer.sites if not _restore(model, site, ledger)]
-    moments = input_moments(*relays, layer.nodes).shrunk(rounding.shrinkage) if todo else None
+    moments = None
+    if todo:
+        moments = input_moments(*relays, layer.nodes, rounding.relative).shrunk(rounding.shrinkage)
     for site in layer.sites:
         if moments is not None and site in todo:
+            if rounding.weighted:
+                _find_range_again(model, site, moments)
             rounded = _solve(model, site, moments, rounding.solve, meter.within(site))
             _keep(model, site, rounded.integers, ledger)
             losses[site.name] = rounded.nearest_loss, rounded.loss
         meter.finish(site)
     return losses
+
+
+def _find_range_again(model: QuantizedEncoder, site: Site, moments: Moments) -> None:
+    """Give the rows of a weight the ranges of least error of the layer's output, inputs uncorrelated."""
+    quantizer, weight = model.quantizers[site.name], model.parameter(site).detach()
+    if isinstance(quantizer.spec.estimator, Mse) and quantizer.axis in (None, 0):
+        index = quantizer.index.new_zeros(len(weight)) if quantizer.axis is None else quantizer.index
+        spec, importance = quantizer.spec, moments.own.diagonal()
+        quantizer.set_affine(
+            weighted_mse_grid(weight, importance, index, spec.bits, spec.symmetric, quantizer.affine())
+        )
 
 
 def _solve(
@@ -145,9 +165,14 @@ def _solve(
 def _restore(model: QuantizedEncoder, site: Site, ledger: Ledger) -> bool:
     """Take a weight that an earlier run finished, and say whether there was one that fits."""
     kept = ledger.get_tensors(site.name)
-    integers = None if kept is None else kept[1].get("integers")
+    tensors = {} if kept is None else kept[1]
+    integers = tensors.get("integers")
     if integers is None or tuple(integers.shape) != site.shape:
         return False
+    if "scale" in tensors:
+        quantizer = model.quantizers[site.name]
+        scale, zero_point = (tensors[name].to(quantizer.scale.device) for name in ("scale", "zero_point"))
+        quantizer.set_affine(replace(quantizer.affine(), scale=scale, zero_point=zero_point))
     put_integers(model, site, integers.to(torch.int32))
     return True
 
@@ -155,7 +180,9 @@ def _restore(model: QuantizedEncoder, site: Site, ledger: Ledger) -> bool:
 def _keep(model: QuantizedEncoder, site: Site, integers: Tensor, ledger: Ledger) -> None:
     put_integers(model, site, integers)
     if ledger.folder is not None:
-        ledger.put(site.name, {}, {"integers": integers.to(torch.int16)})
+        affine = model.quantizers[site.name].affine()
+        grid = {"scale": affine.scale, "zero_point": affine.zero_point}
+        ledger.put(site.name, {}, {"integers": integers.to(torch.int16), **grid})
 
 
 def _about(model: QuantizedEncoder, batches: Batches, options: Mapping[str, Any]) -> dict[str, Any]:
