@@ -49,4 +49,6 @@ def _is_bytes(name: str, makers: dict[str, NodeProto], stored: dict[str, int]) -
     if source in stored:
         return stored[source] in _BYTES
     node = makers.get(source)
+    if node is not None and node.op_type == "Split":  # products of one tensor are joined
+        node = makers.get(node.input[0])
     return node is not None and node.op_type == "QuantizeLinear" and stored.get(node.input[2]) in _BYTES

@@ -16,6 +16,7 @@ from octavo.graph.quantizers.attach import QuantizedEncoder
 from octavo.runtime.narrowing import multiplies_bytes, wide_weights
 from octavo.runtime.targets import Target
 from octavo.runtime.translate.grids import check_quantizers
+from octavo.runtime.translate.joining import join_products
 from octavo.runtime.translate.onnx_graph import IR_VERSIONS, OnnxGraph
 from octavo.runtime.translate.options import Options
 from octavo.runtime.translate.walk import write_nodes
@@ -37,7 +38,10 @@ def onnx_model(
     if isinstance(model, QuantizedEncoder):
         check_quantizers(model.quantizers.values(), opset)
     graph = OnnxGraph(opset, reserved=(*model.inputs, *model.output_names))
-    names = write_nodes(model.graph, graph, replace(options, fuses=options.fuses and _may_fuse(model)))
+    fuses = options.fuses and _may_fuse(model)
+    names = write_nodes(model.graph, graph, replace(options, fuses=fuses))
+    if fuses:
+        join_products(graph, names)
     for result, name in zip(names, model.output_names, strict=True):
         graph.rename(result, name)
     inputs = [_input(name) for name in model.inputs]
