@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from accelerate import Accelerator
 
 from octavo.errors import OctavoWarning
 from octavo.experiments.engine import InProcess, Workers
@@ -69,6 +70,7 @@ def test_mixed_precision_trains_and_scores_in_full_precision(
         configuration, precision="bf16", output=str(tmp_path / "fast"), starts=str(tmp_path / "starts")
     )
     cells = [cell for cell in small(fast) if cell.row == "fp32"]
+    Accelerator(cpu=True)  # a training before this one, with other settings
     assert GridRun(fast, cells, InProcess(fast)).run() == {}
     result = fast.results().get(cells[0])
     assert result is not None and result["training"]["precision"] == "bf16"

@@ -20,12 +20,16 @@ def accelerator_for(precision: str, log: str | None, output: Path, cpu: bool = F
     """Return an accelerator if one is needed: under torchrun, for mixed precision or for a tracker."""
     if precision not in PRECISIONS:
         raise SpecError(f"unknown mixed precision {precision!r}; use {', '.join(PRECISIONS)}")
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and precision == "no" and log is None:
+    alone = int(os.environ.get("WORLD_SIZE", "1")) == 1
+    if alone and precision == "no" and log is None:
         return None
     try:
         from accelerate import Accelerator
+        from accelerate.state import AcceleratorState
     except ImportError as error:
         raise MissingExtraError("train", "training in several processes") from error
+    if alone:  # settings of a training before this one stay in the process, and others would be refused
+        AcceleratorState._reset_state(reset_partial_state=True)
     try:
         made = Accelerator(mixed_precision=precision, cpu=cpu, log_with=log, project_dir=str(output) + "-log")
         if log is not None:

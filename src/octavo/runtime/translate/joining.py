@@ -88,7 +88,7 @@ def _join(graph: OnnxGraph, pairs: Sequence[tuple[NodeProto, NodeProto]]) -> Non
         helper.make_node("QuantizeLinear", rounded, [graph.unique("t")]),
     ]
     parts = [made[-1].output[0], graph.constant(widths, np.int64)]
-    made.append(helper.make_node("Split", parts, [each.output[0] for each in quantizers], axis=1))
+    made.append(helper.make_node("Split", parts, [each.output[0] for each in quantizers], axis=-1))
     graph.replace([*products, *quantizers], made)
 
 
