@@ -1,0 +1,123 @@
+"""Write the figure and the table on top of docs/results.md: what each method costs on three models.
+
+    python benchmarks/findings_table.py [--check]
+
+Between `<!-- findings -->` and `<!-- end of findings -->` stands for each row the change of the mean against
+FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from octavo.drawing import Drawing
+from octavo.experiments.results import read_results
+from octavo.experiments.summary import summarize
+from octavo.experiments.table import TableRow, load_table
+from octavo.tasks.glue import GLUE
+
+ROOT = Path(__file__).parents[1]
+PAGE, FIGURE = ROOT / "docs" / "results.md", ROOT / "docs" / "results-findings.svg"
+MARKS = re.compile(r"(<!-- findings -->\n).*?(<!-- end of findings -->)", flags=re.DOTALL)
+TASKS = ("cola", "sst2", "mrpc", "stsb", "qnli")
+MODELS = {"minilm": "MiniLM, 6 x 384", "mpnet-base": "mpnet-base, 12 x 768"}
+KINDS = ("quiet", "bar", "hot")
+# in the order of the argument: the disease, the paper's cures, ours, weights, training
+ROWS = (
+    *("w8a8", "w8a8-mp", "w8a8-peg6", "int8-full", "int8"),
+    *("w8a32", "int8-weights", "w4a32", "w4a32-adaround", "w4a32-gptq-rows", "w4a8"),
+    *("w8a8-qat", "w4a8-qat", "w4a8-e2-qat", "w8a8-distilled"),
+)
+Change = tuple[float, list[str]]
+
+
+def measured(folder: str) -> Callable[[TableRow], Change | None]:
+    """Return what tells a row's change against FP32 in a folder of results, and over which tasks."""
+    scores = summarize(read_results(ROOT / "results" / folder).all())
+
+    def change(row: TableRow) -> Change | None:
+        tasks = [task for task in TASKS if {(row.name, task), ("fp32", task)} <= set(scores)]
+        changes = [scores[row.name, task].median - scores["fp32", task].median for task in tasks]
+        return (sum(changes) / len(changes), tasks) if changes else None
+
+    return change
+
+
+def cited(float_row: TableRow) -> Callable[[TableRow], Change | None]:
+    """Return what tells a row's change in the paper, where it has all five tasks."""
+
+    def change(row: TableRow) -> Change | None:
+        if not set(TASKS) <= set(row.paper):
+            return None
+        return sum(row.paper[task] - float_row.paper[task] for task in TASKS) / len(TASKS), list(TASKS)
+
+    return change
+
+
+def cell(change: Change | None) -> str:
+    """Return a change with the tasks it is the mean of, unless these are all five."""
+    if change is None:
+        return "-"
+    names = [next(each.folder for each in GLUE.values() if each.config == task) for task in change[1]]
+    return f"{change[0]:+.2f}" + ("" if len(names) == len(TASKS) else f" ({', '.join(names)})")
+
+
+def drawn(titles: list[str], rows: list[tuple[str, list[Change | None]]]) -> str:
+    """Return an SVG: for every row of the table a bar for each model."""
+    least = min(change[0] for _, changes in rows for change in changes if change)
+    most = max(change[0] for _, changes in rows for change in changes if change)
+    left, width, step = 230.0, 420.0, 46.0
+    scale = width / (max(most, 0.0) - least)
+    zero, height = left - least * scale, 66 + step * len(rows)
+    caption = "What each method changes against FP32, in points of the mean score"
+    drawing = Drawing(720, height, caption)
+    drawing.text(8, 20, caption, "head")
+    for number, (title, kind) in enumerate(zip(titles, KINDS, strict=True)):
+        drawing.rect(8 + 180 * number, 32, 11, 11, kind)
+        drawing.text(24 + 180 * number, 41, title, "label")
+    for number, (title, changes) in enumerate(rows):
+        y = 56 + number * step
+        drawing.text(left - 8, y + 22, title.replace("`", ""), "label", "end")
+        for offset, (change, kind) in enumerate(zip(changes, KINDS, strict=True)):
+            if change is not None:
+                end = zero + change[0] * scale
+                drawing.rect(min(zero, end), y + 2 + 13 * offset, abs(end - zero), 11, kind)
+                drawing.text(left + width + 6, y + 11 + 13 * offset, f"{change[0]:+.2f}", "label")
+    drawing.line(zero, 52, zero, height - 8, "axis")
+    return drawing.document()
+
+
+def findings() -> tuple[str, str]:
+    """Return the table and the figure."""
+    known = {row.name: row for name in ("overview", "ours") for row in load_table(name).rows}
+    sources = [cited(known["fp32"]), *(measured(folder) for folder in MODELS)]
+    titles = ["BERT-base, 12 x 768 (the paper)", *MODELS.values()]
+    rows = [(known[name].title, [source(known[name]) for source in sources]) for name in ROWS]
+    rows = [(title, changes) for title, changes in rows if any(changes[1:])]
+    lines = ["| | " + " | ".join(titles) + " |", "|---" + "|---:" * len(titles) + "|"]
+    lines += [f"| {title} | " + " | ".join(map(cell, changes)) + " |" for title, changes in rows]
+    return "\n".join(lines) + "\n", drawn(titles, rows)
+
+
+def main() -> None:
+    """Fill the page in and draw the figure, or say that they are not what was measured."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where the page differs")
+    check = parser.parse_args().check
+    table, figure = findings()
+    text = PAGE.read_text(encoding="utf-8")
+    new = MARKS.sub(lambda mark: mark[1] + table + mark[2], text)
+    if check and (new != text or figure != FIGURE.read_text(encoding="utf-8")):
+        sys.exit(f"{PAGE.name} or {FIGURE.name} is not what results/ say; run {Path(__file__).name}")
+    PAGE.write_text(new, encoding="utf-8")
+    FIGURE.write_text(figure, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
