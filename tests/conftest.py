@@ -35,8 +35,8 @@ def captured_once() -> Iterator[None]:
 def older_objects_stay() -> None:
     """Spare the garbage collector what is older than a module of tests.
 
-    Torch and transformers make 400,000 objects that live as long as the process. A diagnosis collects what each
-    model that it tries leaves behind, and walking over all of those took three times as long as the trials.
+    Torch and transformers make 400,000 objects that live as long as the process. A diagnosis collects what
+    each model that it tries leaves behind, and walking over all of those took most of its time.
     """
     gc.collect()
     gc.freeze()
