@@ -109,20 +109,17 @@ def test_guarded_biases_stay_as_they_are_where_corrections_do_harm(
 
 
 def test_guarded_biases_are_corrected_where_that_helps() -> None:
-    """One bias is off by one, and nothing else is."""
+    """A bias is off; the layers behind it take back what that does to their outputs on average."""
     encoder = families.captured("bert", "encoder")[1]
     model = quantize(encoder, replace(W4, weights=TensorSpec(bits=16, symmetric=True)), BATCHES)
-    last = [node for node in encoder.graph.graph.nodes if operation(node) == "linear"][-1]
-    path = str(last.args[2].target)
-    put_bias(model.graph, [path], -torch.ones_like(model.graph.get_parameter(path)))
-    context = Context(encoder=encoder, calibration=BATCHES)
+    layer = [node for node in encoder.graph.graph.nodes if operation(node) == "linear"][-2]
+    path = str(layer.args[2].target)
+    put_bias(model.graph, [path], torch.linspace(-1, 1, len(model.graph.get_parameter(path))))
     model.float_model = encoder
-    guarded = biases.run(model, replace(MEAN, guarded=True), context)
+    context = Context(encoder=encoder, calibration=BATCHES)
+    biases.run(model, replace(MEAN, guarded=True), context)
     found = context.findings["bias-correction"]
-    assert found["kept"] and found["error"]["after"] < 0.01 * found["error"]["before"]
-    torch.testing.assert_close(
-        guarded.graph.get_parameter(path), encoder.graph.get_parameter(path), rtol=0, atol=1e-3
-    )
+    assert found["kept"] and found["error"]["after"] < 0.1 * found["error"]["before"]
 
 
 def _disturbed(model: QuantizedEncoder, layer: str) -> torch.fx.GraphModule:
