@@ -225,6 +225,11 @@ def test_the_site_leads_links_that_leave_the_docs_to_copies() -> None:
     assert hooks.relinked("[a](docs/deploy.md)", "repository/CONTRIBUTING.md") == "[a](../deploy.md)"
 
 
+def test_the_site_tells_of_a_missing_file_as_the_page_names_it() -> None:
+    missing = "[a](../results/no-such-file.json)"
+    assert site_hooks().relinked(missing, "deploy.md") == missing
+
+
 def test_the_methods_page_names_every_pass() -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "methods").glob("*.md"))
     missing = [kind.variant_name for kind in PASSES if f"`{kind.variant_name}`" not in text]
