@@ -131,7 +131,7 @@ _INT8 = Recipe(
         Spill(roles=("ffn_hidden",), optional=True),
         # An odd token ([CLS] in MobileBERT reaches 4e7) ruins every range; healthy models skip the search.
         ClipTokens(above=0.05),
-        BiasCorrection(),
+        BiasCorrection(guarded=True),
     ),
 )
 
@@ -205,8 +205,12 @@ _W4A8 = replace(
     description="int8 with 4-bit weights, rounded by GPTQ without training; in no table of the paper",
     weights=TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse()),
     overrides=(*_INT8.overrides, _TABLES_4_BITS),
-    # Factors would go into weights that have 16 steps.
-    passes=tuple(entry for entry in _INT8_GPTQ if not isinstance(entry, Equalize)),
+    # Factors would go into weights that have 16 steps. Ranges of rows follow what their layers read.
+    passes=tuple(
+        replace(entry, weighted=True) if isinstance(entry, Gptq) else entry
+        for entry in _INT8_GPTQ
+        if not isinstance(entry, Equalize)
+    ),
 )
 
 
@@ -226,7 +230,7 @@ def _few_bits(bits: int) -> Recipe:
             Equalize(roles=(*_NORM_OUTPUTS, "value", "attention_context", "ffn_hidden"), optional=True),
             Gptq(),
             ClipTokens(),
-            BiasCorrection(),
+            BiasCorrection(guarded=True),
         ),
     )
 
