@@ -79,9 +79,17 @@ def tables() -> Iterator[None]:
         table.update(entries)
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
-)
+def opens_another(page: Path) -> bool:
+    """Whether a page's snippets are those that another page begins with, as README's are: run there."""
+    own = blocks(page, "python")
+    others = (blocks(other, "python") for other in PAGES)
+    return any(other[: len(own)] == own and len(other) > len(own) for other in others)
+
+
+SNIPPETS = [page for page in PAGES if blocks(page, "python") and not opens_another(page)]
+
+
+@pytest.mark.parametrize("page", SNIPPETS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_python_snippets_run(page: Path, reader: Path, tables: None) -> None:
     namespace: dict[str, object] = {}
     for number, block in enumerate(blocks(page, "python")):
@@ -215,6 +223,11 @@ def test_the_site_leads_links_that_leave_the_docs_to_copies() -> None:
         "`[c](../../no.py)` [d](peg.md) [e](https://f.g)"
     )
     assert hooks.relinked("[a](docs/deploy.md)", "repository/CONTRIBUTING.md") == "[a](../deploy.md)"
+
+
+def test_the_site_tells_of_a_missing_file_as_the_page_names_it() -> None:
+    missing = "[a](../results/no-such-file.json)"
+    assert site_hooks().relinked(missing, "deploy.md") == missing
 
 
 def test_the_methods_page_names_every_pass() -> None:

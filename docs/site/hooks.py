@@ -83,6 +83,8 @@ def relinked(markdown: str, page: str) -> str:
         path = _resolved(here, name)
         if path.startswith("docs/") and not page.startswith("repository/"):
             return found[0]
+        if not (ROOT / path).exists():
+            return found[0]  # mkdocs tells of it, and in the page's own words
         shown = posixpath.relpath(site_path(path), folder or ".")
         return f"]({shown}{'#' if anchor else ''}{anchor})"
 
