@@ -163,7 +163,7 @@ PASSES: dict[type[Pass], st.SearchStrategy[Pass]] = {
         sweeps=st.integers(0, 9),
         shrinkage=st.floats(0, 1),
     ),
-    BiasCorrection: st.builds(BiasCorrection, robust=st.booleans()),
+    BiasCorrection: st.builds(BiasCorrection, robust=st.booleans(), guarded=st.booleans()),
     ClipTokens: st.builds(
         ClipTokens,
         above=st.floats(0, 1, exclude_max=True),

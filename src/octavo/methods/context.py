@@ -38,6 +38,7 @@ class Context:
         calibration, batch_size, seed, max_length, work, progress: as in `quantize`.
         keep_float: the model keeps its `float_model`, for whoever compares tensors inside the two.
         findings: what passes found out that is worth keeping, by pass, for the provenance of the model.
+        remembered: what one pass computed from the encoder and the data that another may need again.
     """
 
     encoder: Encoder
@@ -49,6 +50,7 @@ class Context:
     progress: Progress = silent
     keep_float: bool = False
     findings: dict[str, Any] = field(default_factory=dict)
+    remembered: dict[object, Any] = field(default_factory=dict)
 
     def need(self, recipe: str, purpose: str) -> None:
         """Refuse to go on without calibration data, saying what a recipe needs it for."""

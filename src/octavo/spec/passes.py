@@ -290,14 +290,18 @@ class BiasCorrection(Pass, name="bias-correction"):
     Arguments:
         robust: subtract the median over tokens, which the large errors of a few special tokens do not move;
             otherwise the mean, as published.
+        guarded: leave all biases as they are where the model's outputs err more with corrections than
+            without, on calibration texts.
     """
 
     stage: ClassVar[Stage] = Stage.RANGES
 
     robust: bool = True
+    guarded: bool = False
 
     def __post_init__(self) -> None:
         check_flag("robust", self.robust)
+        check_flag("guarded", self.guarded)
 
 
 @dataclass(frozen=True, kw_only=True)

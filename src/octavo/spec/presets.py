@@ -12,6 +12,7 @@ from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
 from octavo.spec.format import E4M3
 from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor
 from octavo.spec.passes import AdaRound, BiasCorrection, ClipTokens, Gptq, IntegerFunctions, RunningRanges
+from octavo.spec.plugins import Table, broken_plugins, known
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.tensor import TensorSpec
 
@@ -130,7 +131,7 @@ _INT8 = Recipe(
         Spill(roles=("ffn_hidden",), optional=True),
         # An odd token ([CLS] in MobileBERT reaches 4e7) ruins every range; healthy models skip the search.
         ClipTokens(above=0.05),
-        BiasCorrection(),
+        BiasCorrection(guarded=True),
     ),
 )
 
@@ -204,8 +205,12 @@ _W4A8 = replace(
     description="int8 with 4-bit weights, rounded by GPTQ without training; in no table of the paper",
     weights=TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse()),
     overrides=(*_INT8.overrides, _TABLES_4_BITS),
-    # Factors would go into weights that have 16 steps.
-    passes=tuple(entry for entry in _INT8_GPTQ if not isinstance(entry, Equalize)),
+    # Factors would go into weights that have 16 steps. Ranges of rows follow what their layers read.
+    passes=tuple(
+        replace(entry, weighted=True) if isinstance(entry, Gptq) else entry
+        for entry in _INT8_GPTQ
+        if not isinstance(entry, Equalize)
+    ),
 )
 
 
@@ -225,7 +230,7 @@ def _few_bits(bits: int) -> Recipe:
             Equalize(roles=(*_NORM_OUTPUTS, "value", "attention_context", "ffn_hidden"), optional=True),
             Gptq(),
             ClipTokens(),
-            BiasCorrection(),
+            BiasCorrection(guarded=True),
         ),
     )
 
@@ -363,7 +368,7 @@ _PRESETS = (
     _FP8_FULL,
 )
 
-PRESETS: dict[str, Recipe] = {preset.name: preset for preset in _PRESETS}
+PRESETS = Table("preset", {preset.name: preset for preset in _PRESETS})
 """Every preset by its name, in the order of the paper."""
 
 
@@ -385,5 +390,7 @@ def recipe(name_or_path: str | PathLike[str]) -> Recipe:
         from octavo.spec.yaml import load_recipe
 
         return load_recipe(given)
+    if known(given, PRESETS):
+        return PRESETS[given]
     hint = did_you_mean(given, PRESETS) or f"; presets are {', '.join(PRESETS)}"
-    raise SpecError(f"no preset '{given}' and no such file{hint}")
+    raise SpecError(f"no preset '{given}' and no such file{hint}{broken_plugins()}")

@@ -14,6 +14,8 @@ from octavo.graph.batches import of_equal_length
 from octavo.graph.rewrites.biases import add_biases
 from octavo.graph.sites.flow import operation
 from octavo.methods import load, quantize
+from octavo.methods.context import Context
+from octavo.methods.correction import biases
 from octavo.methods.correction.biases import correct_biases, put_bias
 from octavo.spec import AdaRound, BiasCorrection, Fold, Override, Recipe, TensorSpec
 from octavo.spec.presets import recipe
@@ -83,6 +85,41 @@ def test_a_few_tokens_do_not_move_the_median() -> None:
     )
     path = next(iter(mean))
     assert float(mean[path].abs().max()) > 1 and float(median[path].abs().max()) < 1e-2
+
+
+@pytest.mark.parametrize("family", ["bert", "modernbert"])
+def test_guarded_biases_stay_as_they_are_where_corrections_do_harm(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors taken the wrong way round do harm. BERT's layers have biases, ModernBERT's would get some."""
+    encoder = families.captured(family, "encoder")[1]
+    model = quantize(encoder, replace(W4, weights=TensorSpec(bits=6, symmetric=True)), BATCHES)
+    real = biases.put_bias
+    monkeypatch.setattr(biases, "put_bias", lambda graph, paths, error: real(graph, paths, -9 * error))
+    before = {name: value.clone() for name, value in model.graph.named_parameters()}
+    output = model(BATCHES[0])
+    context = Context(encoder=encoder, calibration=BATCHES)
+    guarded = biases.run(model, replace(MEAN, guarded=True), context)
+    found = context.findings["bias-correction"]
+    assert not found["kept"] and found["error"]["after"] > found["error"]["before"]
+    after = dict(guarded.graph.named_parameters())
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+    assert all(torch.equal(guarded(BATCHES[0])[name], value) for name, value in output.items())
+
+
+def test_guarded_biases_are_corrected_where_that_helps() -> None:
+    """A bias is off; the layers behind it take back what that does to their outputs on average."""
+    encoder = families.captured("bert", "encoder")[1]
+    model = quantize(encoder, replace(W4, weights=TensorSpec(bits=16, symmetric=True)), BATCHES)
+    layer = [node for node in encoder.graph.graph.nodes if operation(node) == "linear"][-2]
+    path = str(layer.args[2].target)
+    put_bias(model.graph, [path], torch.linspace(-1, 1, len(model.graph.get_parameter(path))))
+    model.float_model = encoder
+    context = Context(encoder=encoder, calibration=BATCHES)
+    biases.run(model, replace(MEAN, guarded=True), context)
+    found = context.findings["bias-correction"]
+    assert found["kept"] and found["error"]["after"] < 0.1 * found["error"]["before"]
 
 
 def _disturbed(model: QuantizedEncoder, layer: str) -> torch.fx.GraphModule:

@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from octavo.graph import Encoder
 from octavo.graph.batches import of_equal_length
-from octavo.methods.context import Batches
+from octavo.methods.context import Batches, Context
 
 Rows = dict[str, Tensor]
 """The items of each output, (items, width)."""
@@ -81,6 +81,15 @@ class OutputError:
         if self._encoder.head == "encoder":
             return torch.ones_like(ids, dtype=torch.bool)
         return ~torch.isin(ids, self._special.to(ids.device))
+
+
+def output_error(context: Context, texts: int) -> OutputError:
+    """Return the error on at most so many texts of a context; passes that ask for as many share it."""
+    key = OutputError, texts
+    if key not in context.remembered:
+        context.remembered[key] = OutputError(context.encoder, spread_texts(context.batches, texts))
+    found: OutputError = context.remembered[key]
+    return found
 
 
 def special_ids(encoder: Encoder) -> Tensor:

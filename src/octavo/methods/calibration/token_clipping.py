@@ -26,7 +26,7 @@ from octavo.graph import QuantizedEncoder, Quantizer
 from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.quantizers.watch import watched
-from octavo.methods.calibration.output_error import OutputError, spread_texts
+from octavo.methods.calibration.output_error import OutputError, output_error
 from octavo.methods.context import Batches, Context
 from octavo.numerics import Affine, TokenQuantiles
 from octavo.progress import Progress
@@ -56,7 +56,7 @@ def run(model: QuantizedEncoder, done: ClipTokens, context: Context) -> Quantize
                 stacklevel=2,
             )
         return model.rewritten(done)
-    error = OutputError(context.encoder, spread_texts(context.batches, done.texts))
+    error = output_error(context, done.texts)
     if done.above > 0 and error.of(model) <= done.above:
         return model.rewritten(done)
     extremes = token_extremes(model, sites, context.batches)

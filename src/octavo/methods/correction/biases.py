@@ -4,6 +4,9 @@ A layer's output changes by W_hat x_hat - W x. As published, the mean of that ov
 where a few special tokens carry outliers their errors are large and their own, and taking the mean off all
 others does harm; the median of every output follows the many. Layers are corrected in the order of
 computation, each with the layers before it corrected, in one run of both models.
+
+What most tokens have in common is taken off all, which may still do harm: a guarded pass compares the error
+of the model's outputs with and without, and leaves biases alone where that is better.
 """
 
 from __future__ import annotations
@@ -21,10 +24,13 @@ from octavo.graph.batches import of_equal_length
 from octavo.graph.relay import Relay
 from octavo.graph.rewrites.biases import add_biases, bias_path
 from octavo.graph.sites.flow import LINEAR, operation
+from octavo.methods.calibration.output_error import output_error
 from octavo.methods.context import Batches, Context
 from octavo.progress import Progress, silent
 from octavo.spec import BiasCorrection
 
+_TEXTS = 32
+"""Calibration texts, spread over lengths, that tell whether corrections do any good."""
 _MOST_ROWS = 2**13
 """At most so many rows, evenly spread, are kept for a median."""
 
@@ -40,9 +46,22 @@ class _Shared:
 def run(model: QuantizedEncoder, done: BiasCorrection, context: Context) -> QuantizedEncoder:
     """Correct the biases of a model whose ranges are fixed, in parameters of its own."""
     reference = model.float_model or model.without_quantizers()
-    corrected = add_biases(model)
+    if not done.guarded:
+        corrected = add_biases(model)
+        correct_biases(corrected, reference, context.batches, done, context.progress)
+        return corrected.rewritten(done)
+    error = output_error(context, _TEXTS)
+    before = error.of(model)
+    corrected = add_biases(model)  # the same graph where no layer lacks a bias, so biases are kept aside
+    old = {path: corrected.graph.get_parameter(path) for path in _paths(corrected)}
     correct_biases(corrected, reference, context.batches, done, context.progress)
-    return corrected.rewritten(done)
+    after = error.of(corrected)
+    kept = after <= before
+    context.findings["bias-correction"] = {"error": {"before": before, "after": after}, "kept": kept}
+    if not kept:
+        for path, parameter in old.items():
+            _put(corrected.graph, path, parameter)
+    return (corrected if kept else model).rewritten(done)
 
 
 def replay(model: QuantizedEncoder, done: BiasCorrection, saved: Mapping[str, Tensor]) -> QuantizedEncoder:
@@ -104,8 +123,19 @@ def put_bias(graph: fx.GraphModule, paths: Sequence[str], error: Tensor) -> None
     value = (old.detach().double() - error.to(old.device)).to(old.dtype)
     parameter = nn.Parameter(value, requires_grad=old.requires_grad)
     for path in paths:
-        holder, _, leaf = path.rpartition(".")
-        setattr(graph.get_submodule(holder), leaf, parameter)
+        _put(graph, path, parameter)
+
+
+def _put(graph: fx.GraphModule, path: str, parameter: nn.Parameter) -> None:
+    holder, _, leaf = path.rpartition(".")
+    setattr(graph.get_submodule(holder), leaf, parameter)
+
+
+def _paths(model: QuantizedEncoder) -> list[str]:
+    """Return where the biases of linear layers are."""
+    layers = (node for node in model.graph.graph.nodes if operation(node) == "linear")
+    found = (bias_path(node) for node in layers)
+    return [path for path in dict.fromkeys(found) if path is not None]
 
 
 def _biases(graph: fx.GraphModule, reference: fx.GraphModule) -> list[_Shared]:
