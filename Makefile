@@ -14,7 +14,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs conformance zoo grid format clean
+.PHONY: help setup demo test check docs tables conformance zoo grid format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -35,6 +35,13 @@ check: $(STAMP)  ## check format, lint and types
 docs: $(DOCS_STAMP)  ## build the documentation site into build/site; ARGS=serve shows it while you write
 	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS)/bin:$$PATH" mkdocs $(or $(ARGS),build) --strict
 	@test ! -f build/site/index.html || echo "open build/site/index.html; it needs no server and no network"
+
+tables: $(STAMP)  ## fill the tables and figures of the pages anew from results/
+	$(BIN)/octavo tables results/minilm --table overview --details -o docs/results.md
+	$(BIN)/octavo tables results/mpnet-base --table ours -o docs/results.md
+	$(BIN)/octavo tables results/minilm-short --table ours -o docs/results.md
+	for script in findings recipes; do $(BIN)/python benchmarks/$${script}_table.py || exit; done
+	$(BIN)/python benchmarks/method_tables.py
 
 conformance: $(STAMP)  ## try every encoder family and write docs/conformance.md: a quarter of an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.conformance.matrix -o docs/conformance.md $(ARGS)

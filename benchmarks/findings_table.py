@@ -3,7 +3,9 @@
     python benchmarks/findings_table.py [--check]
 
 Between `<!-- findings -->` and `<!-- end of findings -->` stands for each row the change of the mean against
-FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/.
+FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/. Rows that
+a model's own folder lacks come, with a dagger, from the shorter run of `SHORTER`, if there is one.
+`make tables` runs this and everything else that fills pages from results/.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from octavo.drawing import Drawing
 from octavo.experiments.results import read_results
@@ -25,35 +28,54 @@ PAGE, FIGURE = ROOT / "docs" / "results.md", ROOT / "docs" / "results-findings.s
 MARKS = re.compile(r"(<!-- findings -->\n).*?(<!-- end of findings -->)", flags=re.DOTALL)
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qnli")
 MODELS = {"minilm": "MiniLM, 6 x 384", "mpnet-base": "mpnet-base, 12 x 768"}
+SHORTER = {"minilm": "minilm-short"}
 KINDS = ("quiet", "bar", "hot")
 # in the order of the argument: the disease, the paper's cures, ours, weights, training
 ROWS = (
-    *("w8a8", "w8a8-mp", "w8a8-peg6", "int8-full", "int8"),
+    *("w8a8", "w8a8-mp", "w8a8-peg6", "int8-full", "int8", "fp8-full", "fp8"),
     *("w8a32", "int8-weights", "w4a32", "w4a32-adaround", "w4a32-gptq-rows", "w4a8"),
-    *("w8a8-qat", "w4a8-qat", "w4a8-e2-qat", "w8a8-distilled"),
+    *("w8a8-qat", "w4a8-qat", "w4a8-e2-qat", "w8a8-distilled", "w4a8-distilled"),
 )
-Change = tuple[float, list[str]]
+# bars end here: one model loses so much that the others' could not be told apart
+LONGEST = 12.0
 
 
-def measured(folder: str) -> Callable[[TableRow], Change | None]:
-    """Return what tells a row's change against FP32 in a folder of results, and over which tasks."""
+class Change(NamedTuple):
+    """What a row changes against FP32, in points; over which tasks; whether in a shorter run."""
+
+    points: float
+    tasks: list[str]
+    short: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.points:+.2f}" + ("\u2020" if self.short else "")
+
+
+Source = Callable[[TableRow], Change | None]
+
+
+def measured(folder: str, short: bool = False) -> Source:
+    """Return what tells a row's change against FP32 in a folder of results."""
     scores = summarize(read_results(ROOT / "results" / folder).all())
+    shorter = measured(SHORTER[folder], short=True) if folder in SHORTER else lambda row: None
 
     def change(row: TableRow) -> Change | None:
         tasks = [task for task in TASKS if {(row.name, task), ("fp32", task)} <= set(scores)]
         changes = [scores[row.name, task].median - scores["fp32", task].median for task in tasks]
-        return (sum(changes) / len(changes), tasks) if changes else None
+        return Change(sum(changes) / len(changes), tasks, short) if changes else shorter(row)
 
     return change
 
 
-def cited(float_row: TableRow) -> Callable[[TableRow], Change | None]:
+def cited(float_row: TableRow) -> Source:
     """Return what tells a row's change in the paper, where it has all five tasks."""
 
     def change(row: TableRow) -> Change | None:
         if not set(TASKS) <= set(row.paper):
             return None
-        return sum(row.paper[task] - float_row.paper[task] for task in TASKS) / len(TASKS), list(TASKS)
+        return Change(
+            sum(row.paper[task] - float_row.paper[task] for task in TASKS) / len(TASKS), list(TASKS)
+        )
 
     return change
 
@@ -62,31 +84,33 @@ def cell(change: Change | None) -> str:
     """Return a change with the tasks it is the mean of, unless these are all five."""
     if change is None:
         return "-"
-    names = [next(each.folder for each in GLUE.values() if each.config == task) for task in change[1]]
-    return f"{change[0]:+.2f}" + ("" if len(names) == len(TASKS) else f" ({', '.join(names)})")
+    names = [next(each.folder for each in GLUE.values() if each.config == task) for task in change.tasks]
+    return str(change) + ("" if len(names) == len(TASKS) else f" ({', '.join(names)})")
 
 
 def drawn(titles: list[str], rows: list[tuple[str, list[Change | None]]]) -> str:
     """Return an SVG: for every row of the table a bar for each model."""
-    least = min(change[0] for _, changes in rows for change in changes if change)
-    most = max(change[0] for _, changes in rows for change in changes if change)
-    left, width, step = 230.0, 420.0, 46.0
-    scale = width / (max(most, 0.0) - least)
+    shown = [change.points for _, changes in rows for change in changes if change]
+    least, most = max(min(shown), -LONGEST), max(*shown, 0.0)
+    left, width, step = 250.0, 400.0, 46.0
+    scale = width / (most - least)
     zero, height = left - least * scale, 66 + step * len(rows)
     caption = "What each method changes against FP32, in points of the mean score"
     drawing = Drawing(720, height, caption)
     drawing.text(8, 20, caption, "head")
     for number, (title, kind) in enumerate(zip(titles, KINDS, strict=True)):
-        drawing.rect(8 + 180 * number, 32, 11, 11, kind)
-        drawing.text(24 + 180 * number, 41, title, "label")
+        drawing.rect(8 + 220 * number, 32, 11, 11, kind)
+        drawing.text(24 + 220 * number, 41, title, "label")
     for number, (title, changes) in enumerate(rows):
         y = 56 + number * step
         drawing.text(left - 8, y + 22, title.replace("`", ""), "label", "end")
         for offset, (change, kind) in enumerate(zip(changes, KINDS, strict=True)):
             if change is not None:
-                end = zero + change[0] * scale
-                drawing.rect(min(zero, end), y + 2 + 13 * offset, abs(end - zero), 11, kind)
-                drawing.text(left + width + 6, y + 11 + 13 * offset, f"{change[0]:+.2f}", "label")
+                end, top = zero + max(change.points, least) * scale, y + 2 + 13 * offset
+                drawing.rect(min(zero, end), top, abs(end - zero), 11, kind)
+                if change.points < least:  # a gap in the bar: it goes on
+                    drawing.rect(end + 8, top, 4, 11, "page")
+                drawing.text(left + width + 6, top + 9, str(change), "label")
     drawing.line(zero, 52, zero, height - 8, "axis")
     return drawing.document()
 
