@@ -14,7 +14,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs conformance zoo grid format clean
+.PHONY: help setup demo test check docs dist conformance zoo grid format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -35,6 +35,10 @@ check: $(STAMP)  ## check format, lint and types
 docs: $(DOCS_STAMP)  ## build the documentation site into build/site; ARGS=serve shows it while you write
 	NO_MKDOCS_2_WARNING=1 PATH="$(CURDIR)/$(DOCS)/bin:$$PATH" mkdocs $(or $(ARGS),build) --strict
 	@test ! -f build/site/index.html || echo "open build/site/index.html; it needs no server and no network"
+
+dist:  ## build sdist and wheel, check them, install the wheel alone elsewhere and run the demo there
+	@test -n "$(PYTHON)" || { echo "Octavo needs Python 3.11 or newer; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) tests/release/dist.py
 
 conformance: $(STAMP)  ## try every encoder family and write docs/conformance.md: a quarter of an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.conformance.matrix -o docs/conformance.md $(ARGS)
