@@ -35,14 +35,21 @@ def environment(folder: Path, *packages: str) -> Path:
     return commands
 
 
-def check_contents(wheel: Path) -> None:
-    """Compare a wheel with what is tracked under `src`: recipes, settings and templates too, and no tests."""
+def sources() -> set[str]:
+    """Return what is tracked under `src`: recipes, settings and templates too."""
     listed = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=True)
-    expected = {name.removeprefix("src/") for name in listed.stdout.splitlines()}
+    return {name.removeprefix("src/") for name in listed.stdout.splitlines()}
+
+
+def check_contents(wheel: Path, expected: set[str]) -> None:
+    """Compare the files of a wheel with those expected, and end with a sentence if they differ."""
     with ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    if "octavo/py.typed" not in held or held != expected:
-        sys.exit(f"{wheel.name} differs from src: {sorted(held ^ expected) or 'octavo/py.typed is missing'}")
+    if held != expected:
+        missing, foreign = sorted(expected - held), sorted(held - expected)
+        sys.exit(f"{wheel.name} differs from src: missing {missing}, foreign {foreign}")
+    if "octavo/py.typed" not in held:
+        sys.exit(f"{wheel.name} lacks octavo/py.typed, without which its types are not seen")
     print(f"{wheel.name}: {len(held)} files, those of src")
 
 
@@ -55,7 +62,7 @@ def main() -> None:
         run(tools / "python", "-m", "build", "--outdir", DIST, ROOT)
         (wheel,) = DIST.glob("*.whl")
         run(tools / "python", "-m", "twine", "check", "--strict", *DIST.iterdir())
-        check_contents(wheel)
+        check_contents(wheel, sources())
         alone = environment(outside / "alone", f"{wheel}[demo,onnx]")
         run(alone / "octavo", "demo", cwd=outside)
     python = ".".join(str(part) for part in sys.version_info[:3])
