@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import string
 from collections.abc import Callable, Iterator
@@ -28,6 +29,17 @@ def captured_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("octavo.graph.capture.source.capture", captures.capture)
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def older_objects_stay() -> None:
+    """Spare the garbage collector what is older than a module of tests.
+
+    Torch and transformers make 400,000 objects that live as long as the process. A diagnosis collects what
+    each model that it tries leaves behind, and walking over all of those took most of its time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

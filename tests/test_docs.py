@@ -79,9 +79,17 @@ def tables() -> Iterator[None]:
         table.update(entries)
 
 
-@pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: str(p.relative_to(ROOT))
-)
+def opens_another(page: Path) -> bool:
+    """Whether a page's snippets are those that another page begins with, as README's are: run there."""
+    own = blocks(page, "python")
+    others = (blocks(other, "python") for other in PAGES)
+    return any(other[: len(own)] == own and len(other) > len(own) for other in others)
+
+
+SNIPPETS = [page for page in PAGES if blocks(page, "python") and not opens_another(page)]
+
+
+@pytest.mark.parametrize("page", SNIPPETS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_python_snippets_run(page: Path, reader: Path, tables: None) -> None:
     namespace: dict[str, object] = {}
     for number, block in enumerate(blocks(page, "python")):

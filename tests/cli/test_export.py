@@ -14,7 +14,8 @@ def test_export_writes_checks_and_reports(run: Run, saved: Path, tmp_path: Path)
     done = run("export", saved, "-o", tmp_path / "model.onnx", "--json")
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    assert found["integers"]["products"] == found["integers"]["kernels"] == 16
+    # a layer has query, key and value as one, scores, context, output and the two of the FFN
+    assert found["integers"]["products"] == found["integers"]["kernels"] == 2 * 6
     assert (tmp_path / "model.onnx").stat().st_size == pytest.approx(found["megabytes"] * 1e6)
 
 

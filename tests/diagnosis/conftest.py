@@ -96,4 +96,6 @@ def without_search() -> Recipe:
 @pytest.fixture
 def int8_without_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the preset be one that a model with outlying hidden tensors breaks."""
-    monkeypatch.setitem(PRESETS, "int8", without_search())
+    recipe = without_search()
+    monkeypatch.delitem(PRESETS, "int8")  # a name is given once
+    monkeypatch.setitem(PRESETS, "int8", recipe)

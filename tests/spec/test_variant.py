@@ -19,7 +19,9 @@ def test_a_variant_without_a_name_is_refused_where_it_is_defined() -> None:
 
 
 def test_a_name_is_given_once() -> None:
-    with pytest.raises(TypeError, match="the estimator 'mse' exists already; give Other another name"):
+    with pytest.raises(
+        SpecError, match=r"the estimator 'mse' exists already, in octavo\..*; give Other another name"
+    ):
 
         class Other(Estimator, name="mse"):
             pass

@@ -88,11 +88,11 @@ def _distill(
     ] = False,
     epochs: Annotated[
         int, typer.Option("--epochs", min=1, help="Passes over the texts, of every block.")
-    ] = 6,
+    ] = 10,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Texts per step.")] = 16,
     learning_rate: Annotated[
         float, typer.Option("--learning-rate", min=0, help="Maximum learning rate of weights.")
-    ] = 1e-4,
+    ] = 2e-4,
     range_learning_rate: Annotated[
         float, typer.Option("--range-learning-rate", min=0, help="Maximum learning rate of ranges.")
     ] = 5e-2,

@@ -10,6 +10,7 @@ from rich.table import Table
 from octavo.cli.command import command
 from octavo.cli.console import Console
 from octavo.spec import TensorSpec, dump_recipe, recipe_to_dict
+from octavo.spec.plugins import with_plugins
 from octavo.spec.presets import PRESETS
 from octavo.spec.presets import recipe as find_recipe
 
@@ -37,7 +38,7 @@ def _recipes(
 ) -> None:
     if name is None:
         console.show(_table(), "`octavo recipes NAME` prints one as YAML.")
-        console.result({"recipes": [recipe_to_dict(preset) for preset in PRESETS.values()]})
+        console.result({"recipes": [recipe_to_dict(preset) for preset in with_plugins(PRESETS).values()]})
         return
     chosen = find_recipe(name)
     console.write(dump_recipe(chosen))
@@ -50,7 +51,7 @@ def _table() -> Table:
     table.add_column("weights", no_wrap=True)
     table.add_column("activations", no_wrap=True)
     table.add_column("what it is", ratio=1)
-    for preset in PRESETS.values():
+    for preset in with_plugins(PRESETS).values():
         table.add_row(preset.name, _bits(preset.weights), _bits(preset.activations), preset.description)
     return table
 

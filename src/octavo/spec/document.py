@@ -17,6 +17,7 @@ from octavo.spec.format import Format, Integer
 from octavo.spec.format_1 import upgraded
 from octavo.spec.granularity import Granularity
 from octavo.spec.passes import Pass
+from octavo.spec.plugins import broken_plugins, known
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.tensor import TensorSpec
 from octavo.spec.variant import Variant
@@ -194,8 +195,8 @@ def variant_from_data(value: object, place: str, family: type[_V]) -> _V:
             f"{place} must be a name, or a mapping from one name to its options, got {shown(value)}"
         )
     table = family.variants()
-    if name not in table:
-        raise SpecError(f"{place}: unknown name {shown(name)}{_hint(name, table)}")
+    if not known(name, table):
+        raise SpecError(f"{place}: unknown name {shown(name)}{_hint(name, table)}{broken_plugins()}")
     variant = table[name]
     described = {field.name: field for field in fields(variant)}  # type: ignore[arg-type]
     required = [key for key, field in described.items() if field.default is MISSING]

@@ -12,6 +12,7 @@ from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
 from octavo.spec.format import E4M3
 from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor
 from octavo.spec.passes import AdaRound, BiasCorrection, ClipTokens, Gptq, IntegerFunctions, RunningRanges
+from octavo.spec.plugins import Table, broken_plugins, known
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.tensor import TensorSpec
 
@@ -367,7 +368,7 @@ _PRESETS = (
     _FP8_FULL,
 )
 
-PRESETS: dict[str, Recipe] = {preset.name: preset for preset in _PRESETS}
+PRESETS = Table("preset", {preset.name: preset for preset in _PRESETS})
 """Every preset by its name, in the order of the paper."""
 
 
@@ -389,5 +390,7 @@ def recipe(name_or_path: str | PathLike[str]) -> Recipe:
         from octavo.spec.yaml import load_recipe
 
         return load_recipe(given)
+    if known(given, PRESETS):
+        return PRESETS[given]
     hint = did_you_mean(given, PRESETS) or f"; presets are {', '.join(PRESETS)}"
-    raise SpecError(f"no preset '{given}' and no such file{hint}")
+    raise SpecError(f"no preset '{given}' and no such file{hint}{broken_plugins()}")

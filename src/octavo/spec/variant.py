@@ -37,7 +37,10 @@ class Variant:
         if name is None:
             raise TypeError(f"{cls.__name__} has no name; write class {cls.__name__}(..., name='...')")
         if name in cls._variants:
-            raise TypeError(f"the {cls.family} {name!r} exists already; give {cls.__name__} another name")
+            taken = cls._variants[name].__module__
+            raise SpecError(
+                f"the {cls.family} {name!r} exists already, in {taken}; give {cls.__name__} another name"
+            )
         cls.variant_name = name
         cls._variants[name] = cls
 

@@ -218,11 +218,11 @@ def task_by_short_name(name: str) -> GlueTask:
     raise unknown_task(name, [task.config for task in GLUE.values()])
 
 
-def unknown_task(name: str, known: Iterable[str]) -> DataError:
+def unknown_task(name: str, known: Iterable[str], more: str = "") -> DataError:
     """Return the error for a task name that is not among the known ones."""
     names = tuple(known)
     hint = did_you_mean(name.lower(), names) or "."
-    return DataError(f"Unknown task {name!r}: there are {', '.join(names)}{hint}")
+    return DataError(f"Unknown task {name!r}: there are {', '.join(names)}{hint}{more}")
 
 
 def predictions(task: GlueTask, logits: NDArray[Any], order: tuple[int, ...] | None = None) -> NDArray[Any]:

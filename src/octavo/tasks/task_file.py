@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from octavo.errors import DataError, OctavoError, SpecError, did_you_mean
+from octavo.spec.plugins import broken_plugins, known
 from octavo.tasks.glue import GLUE, unknown_task
 from octavo.tasks.kinds import Task
 from octavo.tasks.lines import read_lines
@@ -40,10 +41,10 @@ def find_task(task: str | Task, data: Source | None = None) -> str | Task:
             return task
         if task.endswith(ENDINGS):
             task = read_task_file(task)
-        elif task in Task.variants():
+        elif known(task, Task.variants()):
             task = Task.variants()[task]()
         else:
-            raise unknown_task(task, (*TASKS, *Task.variants(), "a YAML file"))
+            raise unknown_task(task, (*TASKS, *Task.variants(), "a YAML file"), broken_plugins())
     return task if data is None else replace(task, dev=data)
 
 
@@ -67,18 +68,20 @@ def task_from_dict(document: Mapping[str, Any], folder: Path = Path()) -> Task:
     """Return the task of plain data; files are found from `folder`."""
     kinds = Task.variants()
     kind = str(document.get("kind", ""))
-    if kind not in kinds:
+    if not known(kind, kinds):
         given = f"unknown kind {kind!r}" if kind else "no kind is given"
-        raise SpecError(f"{given}; there are {', '.join(kinds)}{did_you_mean(kind, kinds)}")
-    known = {field.name: field for field in fields(kinds[kind])}
+        raise SpecError(f"{given}; there are {', '.join(kinds)}{did_you_mean(kind, kinds)}{broken_plugins()}")
+    options = {field.name: field for field in fields(kinds[kind])}
     values: dict[str, Any] = {}
     for key, value in document.items():
         if key == "kind":
             continue
-        if key not in known:
-            allowed = ", ".join(["kind", *known])
-            raise SpecError(f"unknown key {key!r}; {kind} has {allowed}{did_you_mean(str(key), known)}")
-        values[key] = folder / _text(key, value) if key in _FILES else _value(key, value, known[key].default)
+        if key not in options:
+            allowed = ", ".join(["kind", *options])
+            raise SpecError(f"unknown key {key!r}; {kind} has {allowed}{did_you_mean(str(key), options)}")
+        values[key] = (
+            folder / _text(key, value) if key in _FILES else _value(key, value, options[key].default)
+        )
     return kinds[kind](**values)
 
 

@@ -34,7 +34,7 @@ def test_it_exports_checks_and_times(
     deploy_step.deploy(told)
     assert (tmp_path / "int8-onnxruntime.onnx").is_file()
     said = " ".join(capsys.readouterr().out.split())
-    assert "16 integer kernels, no quantized layer in float" in said
+    assert "12 integer kernels, no quantized layer in float" in said
     assert (
         "folded into the weights where those can take them, and spill over into a few extra channels" in said
     )

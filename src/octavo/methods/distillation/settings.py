@@ -42,10 +42,10 @@ class Distillation:
     """
 
     learn: Learn = "all"
-    learning_rate: float = 1e-4
+    learning_rate: float = 2e-4
     range_learning_rate: float = 5e-2
     batch_size: int = 16
-    epochs: int = 6
+    epochs: int = 10
     warmup: float = 0.05
     held_out: float = 0.1
     max_length: int = 128

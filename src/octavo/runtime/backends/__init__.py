@@ -6,8 +6,9 @@ from octavo.errors import SpecError, did_you_mean
 from octavo.runtime.backends.backend import Backend as Backend
 from octavo.runtime.backends.onnxruntime import ONNXRUNTIME
 from octavo.runtime.backends.openvino import OPENVINO
+from octavo.spec.plugins import Table, broken_plugins, known
 
-BACKENDS: dict[str, Backend] = {backend.name: backend for backend in (ONNXRUNTIME, OPENVINO)}
+BACKENDS: Table[Backend] = Table("backend", {each.name: each for each in (ONNXRUNTIME, OPENVINO)})
 """Every backend by its name; where a file could run in several and none is named, the first one runs it."""
 
 DEFAULT = ONNXRUNTIME.name
@@ -16,7 +17,7 @@ DEFAULT = ONNXRUNTIME.name
 
 def find_backend(name: str) -> Backend:
     """Return the backend of this name, or say which there are."""
-    if name not in BACKENDS:
+    if not known(name, BACKENDS):
         hint = did_you_mean(name, BACKENDS) or f"; use {' or '.join(BACKENDS)}"
-        raise SpecError(f"unknown backend {name!r}{hint}")
+        raise SpecError(f"unknown backend {name!r}{hint}{broken_plugins()}")
     return BACKENDS[name]
