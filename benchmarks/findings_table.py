@@ -3,8 +3,8 @@
     python benchmarks/findings_table.py [--check]
 
 Between `<!-- findings -->` and `<!-- end of findings -->` stands for each row the change of the mean against
-FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/. Rows that
-a model's own folder lacks come, with a dagger, from the shorter run of `SHORTER`, if there is one.
+FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/. Rows
+that a model's own folder lacks come, with a dagger, from the shorter run of `SHORTER`, if there is one.
 `make tables` runs this and everything else that fills pages from results/.
 """
 
@@ -92,25 +92,27 @@ def drawn(titles: list[str], rows: list[tuple[str, list[Change | None]]]) -> str
     """Return an SVG: for every row of the table a bar for each model."""
     shown = [change.points for _, changes in rows for change in changes if change]
     least, most = max(min(shown), -LONGEST), max(*shown, 0.0)
-    left, width, step = 250.0, 400.0, 46.0
+    left, width, bar = 300.0, 350.0, 13.0
     scale = width / (most - least)
-    zero, height = left - least * scale, 66 + step * len(rows)
+    counts = [sum(change is not None for change in changes) for _, changes in rows]
+    zero, height = left - least * scale, 62 + sum(bar * max(count, 1.3) + 9 for count in counts)
     caption = "What each method changes against FP32, in points of the mean score"
     drawing = Drawing(720, height, caption)
     drawing.text(8, 20, caption, "head")
     for number, (title, kind) in enumerate(zip(titles, KINDS, strict=True)):
         drawing.rect(8 + 220 * number, 32, 11, 11, kind)
         drawing.text(24 + 220 * number, 41, title, "label")
-    for number, (title, changes) in enumerate(rows):
-        y = 56 + number * step
-        drawing.text(left - 8, y + 22, title.replace("`", ""), "label", "end")
-        for offset, (change, kind) in enumerate(zip(changes, KINDS, strict=True)):
-            if change is not None:
-                end, top = zero + max(change.points, least) * scale, y + 2 + 13 * offset
-                drawing.rect(min(zero, end), top, abs(end - zero), 11, kind)
-                if change.points < least:  # a gap in the bar: it goes on
-                    drawing.rect(end + 8, top, 4, 11, "page")
-                drawing.text(left + width + 6, top + 9, str(change), "label")
+    y = 60.0
+    for count, (title, changes) in zip(counts, rows, strict=True):
+        drawing.text(left - 8, y + bar * count / 2 + 3, title.replace("`", ""), "label", "end")
+        pairs = [(change, kind) for change, kind in zip(changes, KINDS, strict=True) if change is not None]
+        for offset, (change, kind) in enumerate(pairs):
+            end, top = zero + max(change.points, least) * scale, y + bar * offset
+            drawing.rect(min(zero, end), top, abs(end - zero), bar - 2, kind)
+            if change.points < least:  # a gap in the bar: it goes on
+                drawing.rect(end + 8, top, 4, bar - 2, "page")
+            drawing.text(left + width + 6, top + 9, str(change), "label")
+        y += bar * max(count, 1.3) + 9
     drawing.line(zero, 52, zero, height - 8, "axis")
     return drawing.document()
 

@@ -42,6 +42,7 @@ INNER = ("value", "attention_context", "ffn_hidden")
 EQUALIZE = octavo.Equalize(roles=(*NORMS, *INNER), optional=True)
 SPILL = octavo.Spill(roles=("ffn_hidden",), optional=True)
 GPTQ = octavo.Gptq()
+WEIGHTED_GPTQ = octavo.Gptq(weighted=True)
 # Ranges and rounding by what the layer reads, every token alike: one of about ten variants tried.
 OUTPUT_GPTQ = octavo.Gptq(weighted=True, relative=True, shrinkage=0.5)
 ADAROUND = octavo.AdaRound(iterations=300, shrinkage=0.7, asymmetric=False)
@@ -78,6 +79,8 @@ def methods(placement: Placement) -> dict[str, Method]:
         "composition, tune-ranges": Method(passes=(every, GPTQ, CLIP, TUNE, CORRECT), groups=full),
         "composition, hidden spilled": Method(passes=(inner, SPILL, GPTQ, CLIP, CORRECT), groups=full),
         "spill, gptq, bias-correction": Method(passes=(SPILL, GPTQ, CORRECT), groups=full),
+        "weighted gptq": Method(passes=(WEIGHTED_GPTQ,)),
+        "spill, weighted gptq, bias-correction": Method(passes=(SPILL, WEIGHTED_GPTQ, CORRECT), groups=full),
         "composition for 4-bit weights": Method(
             passes=(SPILL, OUTPUT_GPTQ, CORRECT), groups=full, symmetric=False
         ),

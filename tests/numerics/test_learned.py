@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
+from octavo.errors import MissingExtraError
 from octavo.numerics import affine_from_range, fake_quantize
-from octavo.numerics.learned import learned_fake_quantize, zero_point_of
+from octavo.numerics.learned import _function, learned_fake_quantize, zero_point_of
 from octavo.numerics.straight_through import straight_through
 
 LOW, HIGH = 0, 15
@@ -128,3 +131,11 @@ def test_straight_through_has_the_bits_of_fake_quantization() -> None:
     clipped = (y.detach() - x.detach()).abs() > grid.scale * 0.51
     assert x.grad is not None
     assert torch.equal(x.grad, (~clipped).float())
+
+
+def test_a_gpu_without_triton_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "octavo.numerics.learned_cuda", raising=False)
+    on_gpu = SimpleNamespace(dtype=torch.float32, is_cuda=True)
+    with pytest.raises(MissingExtraError, match=r"Learning ranges on a GPU needs the extra 'gpu'"):
+        _function(on_gpu, torch.zeros(1))  # type: ignore[arg-type]

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from octavo.errors import MissingExtraError
 from octavo.numerics.affine import fake_quantize
 
 
@@ -50,8 +51,10 @@ def _function(x: Tensor, log_scale: Tensor) -> Any:
 
         return CompactRows if x.device.type == "cpu" and has_rows(x, log_scale) else Exact
     if x.is_cuda and not torch.compiler.is_compiling():
-        from octavo.numerics.learned_cuda import Fused
-
+        try:
+            from octavo.numerics.learned_cuda import Fused
+        except ImportError as error:
+            raise MissingExtraError("gpu", "Learning ranges on a GPU") from error
         return Fused
     from octavo.numerics.learned_compact import Compact
 
