@@ -120,13 +120,15 @@ class _Spilling:
         call = self.editor.call_of(name)
         source = call.args[0]
         assert isinstance(source, fx.Node)
-        width = int(source.meta["val"].shape[-1])
-        index = torch.cat((torch.arange(width), plan.source))
-        offset = torch.cat((torch.zeros(width, dtype=torch.float64), plan.offset)).float()
+        width, device = int(source.meta["val"].shape[-1]), self.model.device
+        plan = replace(plan, **{name: getattr(plan, name).to(device) for name in ("source", "offset", "rest")})
+        index = torch.cat((torch.arange(width, device=device), plan.source))
+        offset = torch.cat((torch.zeros(width, dtype=torch.float64, device=device), plan.offset)).float()
         path = f"{HOLDER}.{label(name)}"
         with self.editor.graph.inserting_before(call):
             wide = self._remake(path, reach, index, width)
-            constants = {"offset": offset, "low": torch.tensor(plan.low), "high": torch.tensor(plan.high)}
+            low, high = torch.tensor((plan.low, plan.high), device=device)
+            constants = {"offset": offset, "low": low, "high": high}
             added = {
                 key: self.editor.tensor(
                     f"{path}.{key}", nn.Parameter(value.float(), requires_grad=False), source
