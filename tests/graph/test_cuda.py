@@ -10,6 +10,7 @@ import torch
 from octavo.graph import Encoder
 from octavo.methods import load, quantize
 from octavo.spec import AllMinMax, Mse, Override, Percentile, PerGroup, PerToken, Recipe, TensorSpec
+from octavo.spec.presets import PRESETS
 from tests.graph import families
 
 pytestmark = [
@@ -79,3 +80,12 @@ def test_learning_takes_gradients(on_gpu: Encoder) -> None:
     model.graph.train()
     model.graph(*model.arguments(BATCH))[0].square().sum().backward()
     assert all(q.log_scale is not None and q.log_scale.grad is not None for q in model.quantizers.values())
+
+
+@pytest.mark.filterwarnings("ignore::octavo.errors.OctavoWarning")  # few texts for GPTQ, no outliers to spill
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_every_preset_gives_what_it_gives_on_the_cpu(on_gpu: Encoder, bert: Encoder, name: str) -> None:
+    batches = [families.batch((4, 12), padded=True, seed=seed) for seed in range(4)]
+    found = quantize(on_gpu, PRESETS[name], batches)(BATCH)["logits"].cpu()
+    expected = quantize(bert, PRESETS[name], batches)(BATCH)["logits"]
+    assert torch.nn.functional.cosine_similarity(found, expected).min() > 0.98
