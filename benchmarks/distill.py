@@ -6,7 +6,11 @@ Texts to learn from are sentences of GLUE's training sets (STS-B, MRPC, SST-2, Q
 Models are measured as `recipes.py` does: embedders by cosines with the float model on 200 sentences spread
 over STS-B's development set, taggers by labels and entities. Besides presets there are recipes of this file:
 `w4a8-full`, 4-bit weights with a scale a row and every activation in 8 bits, and `w4a8-e2-rows`, the same
-with token tables in 2 bits, a grid for every row. Time is that of the processor.
+with token tables in 2 bits, a grid for every row. Rows of an output that is there already stay, unless their
+recipe is asked for again; each is written when it is measured.
+
+On a GPU (`--device cuda`) steps are CUDA graphs, float32 products are TensorFloat-32, and larger batches of
+more texts cost no more time. `--minutes` ends a run that takes longer; with `--work` the next call goes on.
 """
 
 from __future__ import annotations
@@ -23,12 +27,12 @@ from typing import Any
 
 import torch
 from output import add_options, report
-from recipes import column, measure, spread, texts_for
+from recipes import column, measure, measured_before, spread, texts_for
 
 import octavo
 from octavo.methods.distillation.distilling import distill
 from octavo.methods.distillation.settings import Distillation
-from octavo.methods.training.loop import RunOptions
+from octavo.methods.training.loop import RunOptions, TimeOverError
 from octavo.numerics.half_linear import multiplies_half
 from octavo.versions import versions
 
@@ -51,7 +55,7 @@ def texts_to_learn(glue: Path, count: int) -> list[str]:
     found: list[str] = []
     for folder, index in SOURCES:
         found += spread(column(glue / folder / "train.tsv", index), count // len(SOURCES))
-    different = list(dict.fromkeys(found))
+    different = list(dict.fromkeys(text for text in found if text.strip()))
     random.Random(0).shuffle(different)
     return different
 
@@ -65,57 +69,90 @@ def main() -> None:
     parser.add_argument("--recipes", default="w8a8,w4a8-full,w4a8-e2-rows,w4a8-qat,w4a8-e2-qat")
     parser.add_argument("--texts", type=int, default=3000)
     parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings other than ours")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--minutes", type=float, default=1e6, help="the longest that a recipe may train")
+    parser.add_argument("--no-graphs", action="store_true", help="run steps one by one on a GPU, too")
     parser.add_argument("--work", type=Path, help="keep checkpoints here, and resume")
     add_options(parser)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    encoder = octavo.load(options.model)
+    encoder = octavo.load(options.model, device=options.device)
     _, judged = texts_for(encoder, options.glue)
     # a few sentences are in training and development sets alike
-    texts = [text for text in texts_to_learn(options.glue, options.texts) if text not in judged]
+    known = set(judged)
+    texts = [text for text in texts_to_learn(options.glue, options.texts) if text not in known]
     kinds = {field: type(value) for field, value in Distillation().to_dict().items()}
     given = dict(item.split("=") for item in options.set)
     settings = Distillation(**{name: _read(kinds[name], value) for name, value in given.items()})
-    rows: dict[str, Any] = {}
-    for name in options.recipes.split(","):
-        recipe = OWN.get(name) or octavo.recipe(name)
-        start, cpu = time.perf_counter(), time.process_time()
-        ptq = octavo.quantize(encoder, recipe, texts[: settings.calibration])
-        before = measure(ptq, encoder, judged)
-        middle = time.process_time()
-        work = None if options.work is None else options.work / name
-        model, result = distill(
-            encoder, recipe, texts, settings, work=work, options=RunOptions(progress=_say)
-        )
-        rows[name] = {
-            "before": before,
-            "after": measure(model, encoder, judged),
-            "held_out": {
-                "measure": result.measure,
-                "before": result.error_before,
-                "after": result.error_after,
-            },
-            "scores": [training.scores for training in result.trainings],
-            "cpu_seconds": {"quantize": round(middle - cpu), "distill": round(time.process_time() - middle)},
-            "seconds": round(time.perf_counter() - start),
-        }
-        print(name, rows[name], flush=True)
-    result_document = {
-        "command": f"python benchmarks/distill.py {Path(options.model).name} --glue GLUE_DIR "
-        f"--recipes {options.recipes} --texts {options.texts}"
-        + (f" --set {' '.join(options.set)}" if options.set else ""),
+    about = {
         "model": Path(options.model).name,
         "seed": 0,
-        "hardware": f"{platform.machine()} CPU, bfloat16 products: {multiplies_half()}",
-        "texts": len(texts),
+        "hardware": _hardware(encoder.device),
         "judged": len(judged),
-        "settings": settings.to_dict(),
-        "recipes": rows,
         "threads": torch.get_num_threads(),
-        "peak_gb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2),
         "versions": versions(),
+        "recipes": measured_before(options.output),
     }
-    report(result_document, options.output)
+    for name in options.recipes.split(","):
+        row = one(encoder, name, texts, judged, settings, options)
+        row["command"] = (
+            f"python benchmarks/distill.py {Path(options.model).name} --glue GLUE_DIR "
+            f"--recipes {name} --texts {options.texts}"
+            + (f" --device {options.device}" if options.device != "cpu" else "")
+            + (f" --set {' '.join(options.set)}" if options.set else "")
+        )
+        about["recipes"][name] = row
+        about["peak_gb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6, 2)
+        report(about, options.output)
+
+
+def one(
+    encoder: octavo.Encoder,
+    name: str,
+    texts: list[str],
+    judged: list[str],
+    settings: Distillation,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Quantize by a recipe, measure, distill, measure again."""
+    recipe = OWN.get(name) or octavo.recipe(name)
+    start, cpu = time.perf_counter(), time.process_time()
+    ptq = octavo.quantize(encoder, recipe, texts[: settings.calibration])
+    before = measure(ptq, encoder, judged)
+    middle, middle_cpu = time.perf_counter(), time.process_time()
+    row: dict[str, Any] = {"texts": len(texts), "settings": settings.to_dict(), "before": before}
+    run = RunOptions(
+        progress=_say,
+        stop_at=time.monotonic() + 60 * options.minutes,
+        record=not options.no_graphs,
+    )
+    work = None if options.work is None else options.work / name
+    try:
+        model, result = distill(encoder, recipe, texts, settings, work=work, options=run)
+    except TimeOverError as error:
+        return {**row, "stopped": str(error)}
+    seconds = {"quantize": round(middle - start, 1), "distill": round(time.perf_counter() - middle, 1)}
+    end_cpu = time.process_time()
+    return {
+        **row,
+        "after": measure(model, encoder, judged),
+        "held_out": {
+            "measure": result.measure,
+            "before": result.error_before,
+            "after": result.error_after,
+        },
+        "scores": [training.scores for training in result.trainings],
+        "losses": [training.losses for training in result.trainings],
+        "training_seconds": round(result.seconds, 1),
+        "seconds": seconds,
+        "cpu_seconds": {"quantize": round(middle_cpu - cpu), "distill": round(end_cpu - middle_cpu)},
+    }
+
+
+def _hardware(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} CPU, bfloat16 products: {multiplies_half()}"
 
 
 def _say(done: int, total: int) -> None:

@@ -111,7 +111,9 @@ class Quantizer(nn.Module):
         if self._state is State.OBSERVE:
             self.observe(x)
             return x
-        if self.constant is not None and not self.training:
+        if self.constant is not None and not (
+            self.training and x.requires_grad
+        ):  # a weight that learns moves
             return self.constant
         if self._state is State.LEARN:
             return self._learned(x)

@@ -34,8 +34,7 @@ class EndOfLayer(Objective):
 
     def error(self, outputs: Outputs, reference: Outputs, inputs: Outputs) -> Tensor:
         """Return the mean over tokens."""
-        mask = self.mask(inputs)
-        return relative_error(outputs[0][mask], reference[0][mask])
+        return relative_error(outputs[0], reference[0], self.mask(inputs))
 
     def loss(self, outputs: Outputs, reference: Outputs, inputs: Outputs) -> Tensor:
         """Return the error."""

@@ -28,6 +28,7 @@ from octavo.methods.training.finetuning import own_copy
 from octavo.methods.training.half import in_half
 from octavo.methods.training.loop import RunOptions, TrainingResult, train
 from octavo.methods.training.quantized import begin, check_static, finish, learned_ranges
+from octavo.sentence import Dense
 from octavo.spec import FixedRanges, LearnedRanges, Recipe, recipe_to_dict
 
 FEWEST = 16
@@ -110,7 +111,10 @@ def distill(
     if settings.blocks:
         trainings = train_blocks(model, teacher, data, judge, settings, seed, ledger, options)
     else:
-        data.keep()
+        options = replace(options, record=options.record and _can_be_recorded(encoder))
+        data = replace(data, replayed=options.record)
+        if not data.replayed:
+            data.keep()
         student = in_half(tapped(model, inside))
         trainings = [
             train(
@@ -302,8 +306,13 @@ def _ledger(
 
 
 def _with_checkpoint(options: RunOptions, folder: Path | None) -> RunOptions:
-    # masks choose tokens, whose number differs from batch to batch: nothing that a CUDA graph could replay
-    return replace(options, checkpoint=None if folder is None else folder / "training", record=False)
+    return replace(options, checkpoint=None if folder is None else folder / "training")
+
+
+def _can_be_recorded(encoder: Encoder) -> bool:
+    """Return whether a step can be a CUDA graph: dense layers after pooling are copied from the host."""
+    dense = any(isinstance(step, Dense) for step in encoder.sentence.steps)
+    return encoder.device.type == "cuda" and not dense
 
 
 def _provenance(result: DistillationResult, settings: Distillation, texts: Sequence[Text]) -> dict[str, Any]:

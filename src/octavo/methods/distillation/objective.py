@@ -28,6 +28,7 @@ from octavo.numerics.distillation import (
     cosine_distance,
     divergence,
     label_divergence,
+    mean,
     relation,
     relative_error,
 )
@@ -84,17 +85,16 @@ class Objective:
             case "encoder" if self._embeds:
                 return cosine_distance(*self._embeddings(found, wanted, mask))
             case "encoder":
-                return relative_error(*_at(found["last_hidden_state"], wanted["last_hidden_state"], mask))
+                return relative_error(found["last_hidden_state"], wanted["last_hidden_state"], mask)
             case "sequence-classification":
                 return self._classified(found["logits"], wanted["logits"])
             case "question-answering":
                 parts = [self._diverged(found[name], wanted[name], mask) for name in names]
                 return torch.stack(parts).mean()
             case _:
-                ids = inputs[self._encoder.inputs.index("input_ids")]
-                ordinary = ~torch.isin(ids, self._special.to(ids.device))
-                counted = mask & ordinary if self.head == "token-classification" else mask
-                return self._diverged(*_at(found["logits"], wanted["logits"], counted))
+                counted = mask & ~self._is_special(inputs) if self.head == "token-classification" else mask
+                temperature = self._settings.temperature
+                return divergence(found["logits"], wanted["logits"], None, temperature, counted)
 
     def loss(self, outputs: Outputs, reference: Outputs, inputs: Outputs) -> Tensor:
         """Return the error with all that training adds to it."""
@@ -107,12 +107,12 @@ class Objective:
                 total = total + settings.relation * relation(*self._embeddings(found, wanted, mask))
             if settings.tokens:
                 states = found["last_hidden_state"], wanted["last_hidden_state"]
-                total = total + settings.tokens * relative_error(*_at(*states, mask))
+                total = total + settings.tokens * relative_error(*states, mask)
         first = len(self._encoder.output_names)
         inside = list(zip(outputs[first:], reference[first:], strict=True))
         hidden, attention = inside[: self._hidden], inside[self._hidden :]
         if hidden:
-            errors = [relative_error(*_at(*pair, mask)) for pair in hidden]
+            errors = [relative_error(*pair, mask) for pair in hidden]
             total = total + settings.hidden * torch.stack(errors).mean()
         if attention:
             total = total + settings.attention * self._attended(attention, mask)
@@ -147,13 +147,14 @@ class Objective:
         """Return the mean KL divergence of attention probabilities (batch, heads, length, length)."""
         parts = []
         for found, wanted in pairs:
-            chosen = mask[:, None, :].expand(found.shape[:3])
             # a quantized probability may be 0: where the teacher's is not, that must stay a finite error
-            p, q = (probs[chosen].clamp_min(1e-4).log() for probs in (wanted, found))
-            parts.append((p.exp() * (p - q)).sum(-1).mean())
+            p, q = (probs.clamp_min(1e-4).log() for probs in (wanted, found))
+            counted = mask[:, None, :].expand(found.shape[:3])
+            parts.append(mean((p.exp() * (p - q)).sum(-1), counted))
         return torch.stack(parts).mean()
 
-
-def _at(found: Tensor, wanted: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return two outputs (batch, length, width) at the tokens that count, (tokens, width)."""
-    return found[mask], wanted[mask]
+    def _is_special(self, inputs: Outputs) -> Tensor:
+        """Return which tokens of a batch stand for no text, (batch, length)."""
+        ids = inputs[self._encoder.inputs.index("input_ids")]
+        self._special = self._special.to(ids.device)  # once: a copy from the host cannot be recorded
+        return torch.isin(ids, self._special)

@@ -27,16 +27,19 @@ _MASKED = 7
 class Taught(Examples):
     """Token ids of n texts, and a teacher whose results a student should have.
 
-    teacher takes the inputs and returns a tuple; kept holds its results for every text, or nothing.
+    teacher takes the inputs and returns a tuple; kept holds its results for every text, or nothing. Where
+    steps are recorded and replayed, lengths are rounded up to few, and nothing is kept: the teacher's part of
+    a step is replayed as well.
     """
 
     teacher: fx.GraphModule
     objective: Objective
     kept: list[tuple[Tensor, ...]] = field(default_factory=list)
+    replayed: bool = False
 
     def cut(self, longest: int) -> int:
-        """Return the length itself: nothing is recorded by shape here, and padding takes time."""
-        return longest
+        """Return the length itself where steps are not recorded by shape: padding takes time."""
+        return super().cut(longest) if self.replayed else longest
 
     def order(self, size: int, generator: torch.Generator) -> Tensor:
         """Return a random order in which the texts of a batch are of similar length: little padding."""
