@@ -5,9 +5,13 @@
 Texts to learn from are sentences of GLUE's training sets (STS-B, MRPC, SST-2, QNLI), without their labels.
 Models are measured as `recipes.py` does: embedders by cosines with the float model on 200 sentences spread
 over STS-B's development set, taggers by labels and entities. Besides presets there are recipes of this file:
-`w4a8-full`, 4-bit weights with a scale a row and every activation in 8 bits, and `w4a8-e2-rows`, the same
-with token tables in 2 bits, a grid for every row. Rows of an output that is there already stay, unless their
-recipe is asked for again; each is written when it is measured.
+
+    w8a8-folded     w8a8 after channels were folded and spilled: still one scale for every tensor
+    w4a8-full       4-bit weights with a scale a row, every activation in 8 bits
+    w4a8-e2-rows    the same with token tables in 2 bits, a grid for every row
+
+Rows of an output that is there already stay, unless their recipe is asked for again; each is written when it
+is measured.
 
 On a GPU (`--device cuda`) steps are CUDA graphs, float32 products are TensorFloat-32, and larger batches of
 more texts cost no more time. `--minutes` ends a run that takes longer; with `--work` the next call goes on.
@@ -39,8 +43,19 @@ from octavo.versions import versions
 SOURCES = (("STS-B", 7), ("STS-B", 8), ("MRPC", 3), ("SST-2", 0), ("QNLI", 1), ("QNLI", 2))
 """Columns of sentences in the training sets."""
 
+W8A8 = octavo.recipe("w8a8")
 W4A8_FULL = replace(octavo.recipe("w4a8"), name="w4a8-full", placement="full")
+STREAM = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
 OWN = {
+    "w8a8-folded": replace(
+        W8A8,
+        name="w8a8-folded",
+        description="w8a8 after channels were folded and spilled",
+        passes=(
+            octavo.Equalize(roles=(*STREAM, "value", "attention_context"), optional=True),
+            octavo.Spill(roles=("ffn_hidden",), optional=True),
+        ),
+    ),
     "w4a8-full": W4A8_FULL,
     "w4a8-e2-rows": replace(
         W4A8_FULL,

@@ -6,8 +6,8 @@ cosine distance   1 - cos(student, teacher)
 relation          mean square of cos(student_i, student_j) - cos(teacher_i, teacher_j) over pairs i ≠ j
 relative error    |student - teacher|² / |teacher|²
 
-Items that do not count (padding, special tokens) are named by a mask and not cut out: shapes then depend on no
-value, which is what a CUDA graph needs.
+Items that do not count (padding, special tokens) are named by a mask and not cut out: shapes then depend on
+no value, which is what a CUDA graph needs.
 """
 
 from __future__ import annotations

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 from octavo.errors import OctavoWarning
 from octavo.tasks.glue import GlueTask
 from octavo.tasks.model import Model
+
+_WHOLE = re.compile(r"-?\d+\.0+")
+"""A whole number as frames write a column in which some label was missing."""
 
 
 def label_mapping(model: Model, task: GlueTask) -> tuple[int, ...] | None:
@@ -44,4 +48,14 @@ def _match(named: dict[str, int], names: tuple[str, ...]) -> tuple[int, ...] | N
 
 def plain_label(label: object) -> str:
     """Return a label by which names are compared: case, spaces and hyphens do not matter."""
-    return str(label).lower().replace(" ", "_").replace("-", "_")
+    return label_name(label).lower().replace(" ", "_").replace("-", "_")
+
+
+def label_name(value: object) -> str:
+    """Return a label as it is written; 3, 3.0 and what a table writes for them are one.
+
+    >>> label_name(3.0), label_name("3.0"), label_name("v3.0")
+    ('3', '3', 'v3.0')
+    """
+    name = str(value).strip()
+    return name.partition(".")[0] if _WHOLE.fullmatch(name) else name

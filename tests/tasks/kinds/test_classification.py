@@ -44,6 +44,22 @@ def test_case_and_hyphens_do_not_matter() -> None:
     assert evaluate(fake, task=Classification(dev=rows)).score == 100.0
 
 
+def test_whole_numbers_are_one_label_however_a_table_writes_them() -> None:
+    rows = [{"text": "a", "label": "1.0"}, {"text": "b", "label": 3.0}, {"text": "c", "label": "3"}]
+    task = Classification(train=rows, dev=rows)
+    assert task.output_labels(task.read("dev")) == ("1", "3")
+    for names in (("1", "3"), ("1.0", "3.0")):  # a model that was trained elsewhere may have the latter
+        assert evaluate(model(names, lambda text: int(text != "a")), task=task).score == 100.0
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "", " "])
+def test_a_label_that_is_missing_names_its_row_and_one_called_none_is_a_label(missing: object) -> None:
+    rows = [{"text": "a", "label": "None"}, {"text": "b", "label": "nan"}]
+    assert list(Classification(dev=rows).read().labels) == ["None", "nan"]
+    with pytest.raises(DataError, match=r"row 3: the label in column 'label' is empty"):
+        Classification(dev=[*rows, {"text": "c", "label": missing}]).read()
+
+
 def test_outputs_without_names_stand_for_numbers_or_for_what_the_task_says() -> None:
     rows = [{"text": "a", "label": 0}, {"text": "b", "label": 1}]
     unnamed = model(("LABEL_0", "LABEL_1"), lambda text: int(text == "b"))

@@ -45,3 +45,32 @@ def test_another_split_or_folder(tmp_path: Path) -> None:
         read_collection(write(tmp_path), "dev")
     with pytest.raises(DataError, match=r"is no folder in BEIR's layout; it needs corpus\.jsonl"):
         read_collection(tmp_path / "qrels")
+
+
+def test_an_id_twice_is_an_error_that_names_both_lines(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    for name, line in (("corpus", 3), ("queries", 4)):
+        file = folder / f"{name}.jsonl"
+        kept = file.read_text(encoding="utf-8")
+        first = json.loads(kept.splitlines()[0])
+        file.write_text(f"{kept}\n{json.dumps(first)}\n", encoding="utf-8")
+        with pytest.raises(
+            DataError, match=rf"{name}\.jsonl, line {line}: the id '..' is that of line 1 already"
+        ):
+            read_collection(folder)
+        file.write_text(kept, encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", ["", None])
+def test_a_document_may_be_a_title_alone(tmp_path: Path, text: str | None) -> None:
+    folder = write(tmp_path)
+    row = {"_id": "d1", "title": "Rome", "text": text}
+    (folder / "corpus.jsonl").write_text(f'{json.dumps(row)}\n{{"_id": "d2", "text": "a river"}}\n')
+    assert dict(read_collection(folder).documents) == {"d1": "Rome", "d2": "a river"}
+
+
+def test_a_document_of_nothing_is_an_error(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / "corpus.jsonl").write_text('{"_id": "d1", "title": "", "text": ""}\n')
+    with pytest.raises(DataError, match=r"corpus\.jsonl, line 1: the text in column 'text' is empty"):
+        read_collection(folder)

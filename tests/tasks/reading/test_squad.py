@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from octavo.errors import DataError
@@ -60,3 +61,47 @@ def test_what_is_no_squad(tmp_path: Path) -> None:
         read_questions(write(tmp_path, {"data": []}))
     with pytest.raises(DataError, match="row 1: the text in column 'question' is empty"):
         read_questions([{"question": "", "context": "a", "answers": ["a"]}])
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (
+            {"answers": {"text": ["Anna", "Rome"], "answer_start": [0]}},
+            "2 answers and 1 places in answer_start",
+        ),
+        ({"answers": {"text": ["Anna"], "answer_start": ["0"]}}, "'Anna' does not stand at character 0"),
+        ({"answers": [None]}, "an answer is None"),
+        ({"answers": [""]}, "an answer is ''"),
+        ({"answers": None}, "column 'answers' needs text and answer_start"),
+        ({"answers": 3}, "column 'answers' needs text and answer_start"),
+    ],
+)
+def test_rows_whose_answers_are_broken(row: dict[str, Any], expected: str) -> None:
+    with pytest.raises(DataError, match=rf"row 1: .*{expected}"):
+        read_questions([{"question": "Who?", "context": CONTEXT, **row}])
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"data": ["text"]},
+        {"data": [{"paragraphs": [3]}]},
+        {"data": [{"paragraphs": [{"context": "a", "qas": ["b"]}]}]},
+        {"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b", "answers": ["c"]}]}]}]},
+    ],
+)
+def test_other_layouts_are_one_sentence(tmp_path: Path, document: Any) -> None:
+    with pytest.raises(DataError, match="is not laid out as SQuAD; it has data"):
+        read_questions(write(tmp_path, document))
+
+
+def test_questions_and_contexts_that_are_nothing(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="question '1': the question is empty"):
+        read_questions(write(tmp_path, squad({"id": "1", "question": None, "answers": []})))
+
+
+def test_arrays_of_frames_are_lists() -> None:
+    answers = {"text": np.array(["Rome"], dtype=object), "answer_start": np.array([14])}
+    row = {"question": "Where?", "context": CONTEXT, "answers": answers}
+    assert read_questions([row])[0].starts == (14,)

@@ -13,7 +13,8 @@ from octavo.tasks.examples import Examples
 from octavo.tasks.kinds.labelling import TaskLabelled, class_loss, with_loss
 from octavo.tasks.kinds.outputs import check_outputs, class_names, model_labels
 from octavo.tasks.kinds.task import Running, chosen_metrics
-from octavo.tasks.kinds.texts_and_labels import LabelledTexts, label_name, logits_of
+from octavo.tasks.kinds.texts_and_labels import LabelledTexts, logits_of
+from octavo.tasks.labels import label_name
 from octavo.tasks.model import Model
 from octavo.tasks.reading.rows import Row, Source
 
@@ -50,8 +51,8 @@ class Classification(LabelledTexts, name="classification"):
 
     def _label(self, row: Row) -> str:
         column = self.label_columns[0]
-        name = label_name(row[column])
-        if not name or name in ("None", "nan"):
+        value = row[column]
+        if value is None or value != value or not (name := label_name(value)):  # a frame writes NaN
             raise DataError(f"{row.where}: the label in column {column!r} is empty; fill it in")
         return name
 

@@ -16,7 +16,8 @@ from octavo.tasks.examples import Examples
 from octavo.tasks.kinds.labelling import TaskLabelled, set_loss, with_loss
 from octavo.tasks.kinds.outputs import check_outputs, class_names, model_labels
 from octavo.tasks.kinds.task import Running, chosen_metrics
-from octavo.tasks.kinds.texts_and_labels import LabelledTexts, label_name, logits_of, number
+from octavo.tasks.kinds.texts_and_labels import LabelledTexts, logits_of, number
+from octavo.tasks.labels import label_name
 from octavo.tasks.model import Model
 from octavo.tasks.reading.rows import Row, Source
 

@@ -71,13 +71,6 @@ class LabelledTexts(Task, abstract=True):
         return texts[0] if len(texts) == 1 else (texts[0], texts[1])
 
 
-def label_name(value: Any) -> str:
-    """Return a label as it is written: 3, 3.0 and "3" are one."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
-
-
 def number(row: Row, column: str) -> float:
     """Return the number of a column; anything else is an error."""
     value = row[column]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,8 +33,8 @@ def read_collection(folder: str | Path, split: str = "test") -> Collection:
             f"{folder} is no folder in BEIR's layout; it needs {CORPUS}, {QUERIES} and "
             f"{JUDGEMENTS}/{split}.tsv"
         )
-    documents = {_id(row): _document(row) for row in read_rows(folder / CORPUS)}
-    queries = {_id(row): row.text("text") for row in read_rows(folder / QUERIES)}
+    documents = _by_id(folder / CORPUS, _document)
+    queries = _by_id(folder / QUERIES, lambda row: row.text("text"))
     relevant = _judgements(folder, split, documents, queries)
     return Collection(
         documents=documents,
@@ -48,13 +48,27 @@ def is_collection(folder: Path) -> bool:
     return (folder / CORPUS).is_file() and (folder / QUERIES).is_file()
 
 
-def _id(row: Row) -> str:
-    return str(row["_id"])
+def _by_id(path: Path, text: Callable[[Row], str]) -> dict[str, str]:
+    """Return the texts of a file by their ids; an id that stands there twice is an error."""
+    found: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for row in read_rows(path):
+        name = str(row["_id"])
+        if name in found:
+            raise DataError(
+                f"{row.where}: the id {name!r} is that of {places[name]} already; give each its own, or "
+                "drop one"
+            )
+        found[name], places[name] = text(row), row.where.rpartition(", ")[2]
+    return found
 
 
 def _document(row: Row) -> str:
-    """Return title and text as one text, as BEIR's models read it."""
+    """Return title and text as one text, as BEIR's models read it; one of the two may be empty."""
     title = str(row.values.get("title") or "").strip()
+    text = row["text"]
+    if title and (text is None or text == ""):
+        return title
     return f"{title} {row.text('text')}" if title else row.text("text")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +48,13 @@ def _from_squad(document: Mapping[str, Any], where: str) -> Iterator[Question]:
                         entry["question"],
                         paragraph["context"],
                         [answer["text"] for answer in answers],
-                        [answer.get("answer_start", -1) for answer in answers],
+                        [answer.get("answer_start") for answer in answers],
                         f"{where}, question {entry.get('id', entry['question'])!r}",
                     )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
+        what = f": {error} is missing" if isinstance(error, KeyError) else ""
         raise DataError(
-            f"{where} is not laid out as SQuAD: {error} is missing; it has data, in it paragraphs with a "
+            f"{where} is not laid out as SQuAD{what}; it has data, in it paragraphs with a "
             "context and qas, and in those question and answers with text and answer_start"
         ) from None
 
@@ -63,32 +65,49 @@ def _from_row(row: Row) -> Question:
         texts, starts = given.get("text"), given.get("answer_start")
     else:
         texts, starts = [given] if isinstance(given, str) else given, None
-    if texts is None or isinstance(texts, str):
+    texts, starts = _listed(texts), _listed(starts)
+    if texts is None:
         raise DataError(
             f"{row.where}: column 'answers' needs text and answer_start, both lists, or a list of texts"
         )
-    begins = list(starts) if starts is not None else [-1] * len(texts)
-    return _question(row.text("question"), row.text("context"), list(texts), begins, row.where)
+    if starts is None:
+        starts = [None] * len(texts)
+    if len(starts) != len(texts):
+        raise DataError(
+            f"{row.where}: {len(texts)} answers and {len(starts)} places in answer_start; give one for each"
+        )
+    return _question(row.text("question"), row.text("context"), texts, starts, row.where)
 
 
-def _question(question: str, context: str, answers: list[str], starts: list[int], where: str) -> Question:
-    if not question.strip() or not context.strip():
-        raise DataError(f"{where}: question or context is empty; fill it in, or drop the question")
-    found = [
-        _start(context, answer, int(start), where) for answer, start in zip(answers, starts, strict=True)
-    ]
+def _listed(value: Any) -> list[Any] | None:
+    """Return a list, a tuple or an array as a list; None for anything else."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    return list(value) if isinstance(value, list | tuple) else None
+
+
+def _question(question: Any, context: Any, answers: list[Any], starts: list[Any], where: str) -> Question:
+    for name, text in (("question", question), ("context", context)):
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{where}: the {name} is empty; fill it in, or drop the question")
+    odd = next((answer for answer in answers if not isinstance(answer, str) or not answer.strip()), None)
+    if odd is not None or None in answers:
+        raise DataError(
+            f"{where}: an answer is {odd!r}; give its text, or no answers where the context has none"
+        )
+    found = [_start(context, answer, start, where) for answer, start in zip(answers, starts, strict=True)]
     return Question(
         question=question, context=context, answers=tuple(answers), starts=tuple(found), where=where
     )
 
 
-def _start(context: str, answer: str, start: int, where: str) -> int:
-    """Return where an answer begins; without a number, where it occurs first."""
-    if start < 0:
+def _start(context: str, answer: str, start: Any, where: str) -> int:
+    """Return where an answer begins; without a number, or with -1, where it occurs first."""
+    if start is None or start == -1:
         return context.find(answer)
-    if context[start : start + len(answer)] != answer:
+    if not isinstance(start, Integral) or start < 0 or context[start : start + len(answer)] != answer:
         raise DataError(
             f"{where}: the answer {answer!r} does not stand at character {start} of its context; "
             "check answer_start"
         )
-    return start
+    return int(start)
