@@ -42,7 +42,7 @@ def ready(tab: Browser) -> str:
     return str(wait(lambda: tab.run("return document.documentElement.dataset.ready")))
 
 
-def test_transformers_js_is_as_good_in_the_browser_as_in_python(
+def test_transformers_js_gives_the_vectors_of_python_in_the_browser(
     tab: Browser, node_modules: Path, models: Path, serve: Callable[[Path], str], tmp_path: Path
 ) -> None:
     (tmp_path / "node_modules").symlink_to(node_modules)
@@ -54,8 +54,7 @@ def test_transformers_js_is_as_good_in_the_browser_as_in_python(
     tab.visit(serve(tmp_path))
     assert ready(tab) == "yes"
     found = [tab.run("return window.embed(arguments[0])", text) for text in TEXTS]
-    same = cosines(found, embed(models, "model_quantized.onnx"))
-    assert same.mean() > 0.9999 and same.min() > 0.999
+    assert cosines(found, embed(models, "model_quantized.onnx")).min() > 0.99999
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def test_the_page_searches_as_one_types(tab: Browser, page: Path, serve: Callabl
         for name in ("size", "float", "latency", "load", "runtime", "check")
     }
     assert 20 < numbers["size"] < 30 and 85 < numbers["float"] < 95 and 5 < numbers["runtime"] < 20
-    assert numbers["check"] > 0.999 and numbers["latency"] > 0
+    assert numbers["check"] >= 0.9999 and numbers["latency"] > 0
     tab.run("const q = document.getElementById('query'); q.value = ' '; q.dispatchEvent(new Event('input'))")
     wait(lambda: tab.run("return document.querySelectorAll('#results li').length") == 0)
 

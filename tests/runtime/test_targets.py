@@ -1,4 +1,4 @@
-"""Files for other processors: unsigned weights, norms in 64 bits, and what a file says it was made for."""
+"""Files for other processors: unsigned weights, exact floats, and what a file says it was made for."""
 
 from __future__ import annotations
 

@@ -67,7 +67,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     # A traceback that reaches this far is a bug of ours, and is reported best as Python writes it.
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -10,6 +10,7 @@ import typer
 from rich.table import Table
 
 from octavo.cli.command import command
+from octavo.cli.completion import recipe_lists
 from octavo.cli.console import Console
 from octavo.cli.options import (
     TEXT_FILE,
@@ -67,6 +68,7 @@ def _compare(
         typer.Option(
             "--recipes",
             metavar="A,B,...",
+            autocompletion=recipe_lists,
             help="Presets or YAML files, separated by commas.",
             show_default=False,
         ),

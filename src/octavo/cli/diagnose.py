@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text as Line
 
 from octavo.cli.command import command
+from octavo.cli.completion import recipe_names
 from octavo.cli.console import Console
 from octavo.cli.options import (
     TEXT_FILE,
@@ -75,6 +76,7 @@ def _diagnose(
         typer.Option(
             "--recipe",
             metavar="NAME|FILE",
+            autocompletion=recipe_names,
             help="The recipe whose sensitivity is measured.",
             show_default="8-bit activations, as in table 2",
         ),

@@ -31,7 +31,8 @@ file takes its place, it is opened in that runtime, and a quantized linear layer
 is an error; `--no-check` writes the file all the same.
 
 `--target` says which processors the file is for: `vnni`, the fastest on x86 with VNNI and on Arm; `avx2`, for
-x86 without VNNI, where 8-bit weights would overflow; `web`, the vectors of Python in browsers; `any`, both.
+x86 without VNNI, where 8-bit weights would overflow; `web`, the vectors of Python in browsers to the bit,
+slower elsewhere; `any`, both.
 `--reduce-range` rounds weights to 7 bits, which other kernels may need; it is less faithful.
 
 `--layout hub` writes a folder that others' tools open as it is: `onnx/model.onnx`
@@ -67,6 +68,13 @@ class Layout(StrEnum):
 
     file = "file"
     hub = "hub"
+
+
+class QuantizedModel(StrEnum):
+    """Whom `onnx/model_quantized.onnx` of a folder for the hub is for."""
+
+    browsers = "browsers"
+    servers = "servers"
 
 
 class PlainModel(StrEnum):
@@ -123,6 +131,15 @@ def _export(
             "--model-onnx", help="With --layout hub, what onnx/model.onnx holds.", show_default="int8"
         ),
     ] = None,
+    model_quantized: Annotated[
+        QuantizedModel | None,
+        typer.Option(
+            "--model-quantized",
+            help="With --layout hub, whom onnx/model_quantized.onnx is for: browsers get Python's vectors, "
+            "servers the speed of onnx/model.onnx.",
+            show_default="browsers",
+        ),
+    ] = None,
     runtime: Annotated[
         Runtime | None,
         typer.Option("--backend", "--runtime", help="What the ONNX file is tuned for.", show_default=DEFAULT),
@@ -157,11 +174,17 @@ def _export(
     from octavo.files import check_output
 
     of_files = {"--backend": runtime, "--opset": opset}
-    of_folders = {"--texts": texts, "--against": against, "--model-onnx": model_onnx}
+    of_folders = {
+        "--texts": texts,
+        "--against": against,
+        "--model-onnx": model_onnx,
+        "--model-quantized": model_quantized,
+    }
     if layout is Layout.hub:
         _refuse("--layout hub", of_files | {"--to encodings": None if to is Target.onnx else to})
         folder_options = {
             "float_onnx": model_onnx is PlainModel.float,
+            "for_browsers": model_quantized is not QuantizedModel.servers,
             "target": str(target or DEFAULT_TARGET),
             "reduce_range": bool(reduce_range),
             "check": check is not False and _can_check(console, DEFAULT),

@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from octavo.cli.command import command
+from octavo.cli.completion import recipe_names
 from octavo.cli.console import Console
 from octavo.spec import TensorSpec, dump_recipe, recipe_to_dict
 from octavo.spec.plugins import with_plugins
@@ -33,7 +34,12 @@ def _recipes(
     console: Console,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="A preset, or a YAML file to check.", show_default=False),
+        typer.Argument(
+            metavar="NAME",
+            autocompletion=recipe_names,
+            help="A preset, or a YAML file to check.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     if name is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from octavo.cli.command import command
+from octavo.cli.completion import recipe_names
 from octavo.cli.console import Console
 from octavo.cli.exportable import warn_unless_exportable
 from octavo.cli.options import (
@@ -173,6 +174,7 @@ def _qat(
         typer.Option(
             "--recipe",
             metavar="NAME|FILE",
+            autocompletion=recipe_names,
             help="A preset such as w8a8-qat, or a YAML file.",
             show_default=False,
         ),

@@ -46,8 +46,9 @@ def export(
         target: the processors that the file is for. x86 processors without VNNI (`avx2`) add two products of
             bytes in 16 bits, which 8-bit weights overflow without a word; files for them store weights as
             unsigned bytes, which are the same numbers, and OpenVINO's have weights of 7 bits. In files for
-            browsers (`web`) norms are computed in 64 bits, so that they give the vectors of Python. `any` is
-            both; `vnni`, the default, is the fastest where it is right: x86 with VNNI, and Arm.
+            browsers (`web`) floats are computed to the same bit everywhere, so that they give the vectors of
+            Python; outside of browsers they take two to four times as long. `any` is both; `vnni`, the
+            default, is the fastest where it is right: x86 with VNNI, and Arm.
         reduce_range: round 8-bit weights of linear layers again, to 7 bits, for kernels that need it on x86
             without VNNI. This changes the numbers: the file is that of another model, which is less faithful
             and which only `octavo.runtime.narrowed_weights` simulates.

@@ -4,8 +4,9 @@ ONNX Runtime computes products of bytes exactly everywhere but on x86 processors
 weight meets an unsigned activation in an instruction that adds two products in 16 bits, which saturate. With
 unsigned weights, the same numbers shifted by 128, it takes instructions that do not.
 
-The floats in between differ in their last bits from one processor to another. Norms differ most, by far:
-their sums of squares cancel. In 64 bits they agree, which browsers need to give Python's vectors.
+The floats in between differ in their last bits from one processor to another, as norms, softmax and GELU do
+not sum and round alike. Browsers need files without these differences to give Python's vectors; they take
+longer elsewhere.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ class Target:
     Arguments:
         sentence: the processors, as the file says them of itself.
         without_vnni: whether sums of products must not saturate on x86 processors without VNNI.
-        exact_norms: whether norms are computed in 64 bits.
+        exact_floats: whether norms, softmax and GELU are written so that they give the same bits everywhere.
     """
 
     name: str
     sentence: str
     without_vnni: bool = False
-    exact_norms: bool = False
+    exact_floats: bool = False
 
 
 TARGETS: dict[str, Target] = {
@@ -48,14 +49,14 @@ TARGETS: dict[str, Target] = {
             name="web",
             sentence="made for WebAssembly, with the same vectors on x86 with VNNI; on other x86 processors "
             "sums of products with 8-bit weights may saturate: export with --target any for those",
-            exact_norms=True,
+            exact_floats=True,
         ),
         Target(
             name="any",
             sentence="made for any processor: the same vectors on x86 with and without VNNI, and in "
             "WebAssembly",
             without_vnni=True,
-            exact_norms=True,
+            exact_floats=True,
         ),
     )
 }
@@ -78,7 +79,7 @@ def warn_of_processor(name: str, metadata: Mapping[str, str]) -> None:
     if target is not None and not target.without_vnni and lacks_vnni():
         warnings.warn(
             f"{name} was not made for this processor, an x86 without VNNI, where sums of products saturate; "
-            f"export it with --target {'any' if target.exact_norms else 'avx2'}",
+            f"export it with --target {'any' if target.exact_floats else 'avx2'}",
             OctavoWarning,
             stacklevel=3,
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import yaml
 
@@ -87,6 +88,23 @@ def test_the_plain_file_may_be_float(
     plain, quantized = (file.quality for file in done.files[:2])
     assert plain is not None and plain.cosine is not None and plain.cosine.worst == pytest.approx(1, abs=1e-5)
     assert quantized is not None and quantized.cosine is not None and quantized.cosine.worst < 0.99999
+
+
+def made_for(path: Path) -> str:
+    return next(each.value for each in onnx.load(str(path)).metadata_props if each.key == "target")
+
+
+@pytest.mark.parametrize(("options", "quantized"), [({}, "web"), ({"for_browsers": False}, "vnni")], ids=str)
+def test_the_quantized_file_is_for_browsers_or_for_servers_and_the_card_says_so(
+    options: dict[str, bool], quantized: str, tiny_int8: QuantizedEncoder, tmp_path: Path
+) -> None:
+    folder = write_hub_folder(tiny_int8, tmp_path / "hub", check=False, **options).folder
+    assert made_for(folder / "onnx/model.onnx") == "vnni"
+    assert made_for(folder / "onnx/model_quantized.onnx") == quantized
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert f"* `onnx/model_quantized.onnx` (`--target {quantized}`): made for " in card
+    (xml,) = (folder / "openvino").glob("*.xml")
+    assert 'value="made for x86 with VNNI' in xml.read_text(encoding="utf-8")
 
 
 def test_a_float_classifier_has_no_quantized_files(

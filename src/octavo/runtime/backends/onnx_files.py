@@ -45,7 +45,7 @@ class OnnxBackend(Backend, ABC):
             flattens=self.flattens,
             fuses=self.fuses,
             unsigned_weights=target.without_vnni and self.multiplies_unsigned,
-            exact_norms=target.exact_norms,
+            exact_floats=target.exact_floats,
         )
 
     def write(

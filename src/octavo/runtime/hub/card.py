@@ -12,7 +12,7 @@ import yaml
 
 from octavo.fidelity import Quality
 from octavo.graph import Encoder, QuantizedEncoder
-from octavo.runtime.targets import DEFAULT_TARGET, find_target
+from octavo.runtime.targets import find_target
 from octavo.spec import dump_recipe
 from octavo.versions import processor, versions
 
@@ -30,11 +30,16 @@ _TASKS = {
 
 @dataclass(frozen=True, kw_only=True)
 class FileEntry:
-    """A model of a folder: its path in there, its size, and its fidelity where it was measured."""
+    """A model of a folder: its path in there, its size, its fidelity where measured, and its target.
+
+    Arguments:
+        target: the processors that integers are made for; None for a float model.
+    """
 
     path: str
     megabytes: float
     quality: Quality | None
+    target: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +50,6 @@ class Card:
         reference: the float model that files were measured against; None where there was none.
         files: the models of the folder.
         texts: how many texts fidelity was measured on.
-        target: the processors that files are made for.
         reduce_range: whether weights were rounded to 7 bits.
     """
 
@@ -53,7 +57,6 @@ class Card:
     reference: Encoder | None
     files: Sequence[FileEntry]
     texts: int
-    target: str = DEFAULT_TARGET
     reduce_range: bool = False
 
 
@@ -191,7 +194,11 @@ def _made_with(card: Card) -> str:
     listed = ", ".join(f"{name} {version}" for name, version in versions().items())
     if not isinstance(card.model, QuantizedEncoder):
         return f"{listed}; {processor()}."
-    said = [f"`--target {card.target}`: {find_target(card.target).sentence}."]
+    said = [
+        f"* `{file.path}` (`--target {file.target}`): {find_target(file.target).sentence}."
+        for file in card.files
+        if file.target is not None
+    ]
     if card.reduce_range:
-        said.append("Weights were rounded to 7 bits (`--reduce-range`).")
-    return f"{listed}; {processor()}.\n\n{' '.join(said)}"
+        said.append("\nWeights were rounded to 7 bits (`--reduce-range`).")
+    return "\n".join([f"{listed}; {processor()}.\n", *said])

@@ -61,6 +61,7 @@ def write_hub_folder(
     texts: Sequence[Text] = (),
     against: Encoder | None = None,
     float_onnx: bool = False,
+    for_browsers: bool = True,
     target: str = DEFAULT_TARGET,
     reduce_range: bool = False,
     check: bool = True,
@@ -74,8 +75,9 @@ def write_hub_folder(
         texts: to measure fidelity on, for the model card; without them it says that nothing was measured.
         against: the float model, which files are measured against.
         float_onnx: write `onnx/model.onnx` from the float model; otherwise it is the quantized one again.
-        target: as in `octavo.export`. `onnx/model_quantized.onnx`, which browsers load, is made for `web`, or
-            for `any` where the others have to do without VNNI.
+        for_browsers: make `onnx/model_quantized.onnx` for browsers (`web`, or `any` where the others have to
+            do without VNNI); otherwise it is for the target of `onnx/model.onnx`, and as fast on servers.
+        target: as in `octavo.export`.
         reduce_range: as in `octavo.export`.
         check: open what was written, and refuse a quantized layer that would run in float.
         force: replace a folder of this kind.
@@ -97,10 +99,11 @@ def write_hub_folder(
             "check": check and isinstance(model, QuantizedEncoder),
             "reduce_range": reduce_range,
         }
-        written = _write_models(model, reference if float_onnx else None, draft, made_for, options, progress)
-        qualities = _measure(draft, written, reference, texts)
+        plain = reference if float_onnx else None
+        written = _write_models(model, plain, draft, made_for, for_browsers, options, progress)
+        qualities = _measure(draft, list(written), reference, texts)
         files = tuple(
-            FileEntry(path=path, megabytes=_megabytes(draft / path), quality=quality)
+            FileEntry(path=path, megabytes=_megabytes(draft / path), quality=quality, target=written[path])
             for path, quality in zip(written, qualities, strict=True)
         )
         _write_beside(model, draft)
@@ -109,7 +112,6 @@ def write_hub_folder(
             reference=reference,
             files=files,
             texts=len(texts),
-            target=target,
             reduce_range=reduce_range,
         )
         (draft / README).write_text(model_card(card), encoding="utf-8")
@@ -122,26 +124,31 @@ def _write_models(
     plain: Encoder | None,
     draft: Path,
     target: Target,
+    for_browsers: bool,
     options: dict[str, Any],
     progress: Progress,
-) -> list[str]:
-    """Write the models and return their paths, the plain one first."""
+) -> dict[str, str | None]:
+    """Write the models and return their paths, the plain one first, with the target of those of integers."""
     quantized = isinstance(model, QuantizedEncoder)
+    written: dict[str, str | None] = {PLAIN: target.name if quantized and plain is None else None}
     for name in ("onnx", "openvino"):
         (draft / name).mkdir()
     if quantized:
-        export(model, draft / QUANTIZED, target="any" if target.without_vnni else "web", **options)
+        web = "any" if target.without_vnni else "web"
+        chosen = web if for_browsers else target.name
+        export(model, draft / QUANTIZED, target=chosen, **options)
+        written[QUANTIZED] = chosen
     progress(1, 4)
     if quantized and plain is not None:
         export(plain, draft / PLAIN)
     else:
         export(model, draft / PLAIN, target=target.name, **options)
     progress(2, 4)
-    written = [PLAIN, QUANTIZED] if quantized else [PLAIN]
     if OPENVINO.is_installed:
         name = OPENVINO_QUANTIZED if quantized else OPENVINO_FLOAT
-        _write_openvino(model, draft / name, options | {"target": "avx2" if target.without_vnni else "vnni"})
-        written.append(name)
+        made_for = "avx2" if target.without_vnni else "vnni"
+        _write_openvino(model, draft / name, options | {"target": made_for})
+        written[name] = made_for if quantized else None
     else:
         (draft / "openvino").rmdir()
     progress(3, 4)

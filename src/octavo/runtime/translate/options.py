@@ -17,11 +17,11 @@ class Options:
         flattens: whether hidden states travel as matrices (batch · length, width) where only rows matter.
         fuses: whether linear layers of bytes are one operator of ONNX Runtime's own.
         unsigned_weights: whether signed 8-bit weights of linear layers are stored shifted by 128.
-        exact_norms: whether norms are computed in 64 bits.
+        exact_floats: whether norms, softmax and activation functions give the same bits on every processor.
     """
 
     left_out: frozenset[str] = frozenset()
     flattens: bool = True
     fuses: bool = False
     unsigned_weights: bool = False
-    exact_norms: bool = False
+    exact_floats: bool = False

@@ -12,6 +12,7 @@ from octavo.errors import ModelError
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.sites.flow import operation
 from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
+from octavo.runtime.translate.operations.exact import exact_gelu, unary
 from octavo.runtime.translate.operations.table import translates
 
 _UNARY = {
@@ -57,7 +58,10 @@ def operands(
 def _unary(t: Translation, node: fx.Node) -> Value:
     if not isinstance(node.meta["val"], Tensor):
         return _size_arithmetic(t, node, _UNARY[operation(node)])
-    names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
+    dtype = node.meta["val"].dtype
+    names, flat = operands(t, node, [node.args[0]], dtype)
+    if dtype == torch.float32:
+        return Value(name=unary(t, _UNARY[operation(node)], names[0], node.name), flat=flat)
     return Value(name=t.graph.add(_UNARY[operation(node)], *names, name=node.name), flat=flat)
 
 
@@ -69,6 +73,9 @@ def _binary(t: Translation, node: fx.Node) -> Value:
         raise ModelError(f"{node.target} along an axis has no ONNX translation here; export is not possible")
     if node.kwargs.get("rounding_mode") is not None:
         return _rounded_division(t, node)
+    if operation(node) == "pow" and node.args[1] == 3 and t.options.exact_floats:  # of GELU by tanh
+        (name,), flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
+        return Value(name=t.graph.add("Mul", t.graph.add("Mul", name, name), name, name=node.name), flat=flat)
     names, flat = operands(t, node, list(node.args[:2]), node.meta["val"].dtype)
     return Value(name=t.graph.add(_BINARY[operation(node)], *names, name=node.name), flat=flat)
 
@@ -125,7 +132,9 @@ def _gelu(t: Translation, node: fx.Node) -> Value:
     """Write GELU, exact or by tanh; before opset 20, which brought it, as x · ½(1 + erf(x/√2))."""
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
     approximate = str(node.kwargs.get("approximate", "none"))
-    if t.graph.opset >= 20:
+    if t.options.exact_floats and approximate == "none":
+        return Value(name=exact_gelu(t, names[0], node.name), flat=flat)
+    if t.graph.opset >= 20 and not t.options.exact_floats:
         return Value(name=t.graph.add("Gelu", *names, name=node.name, approximate=approximate), flat=flat)
     return Value(name=_gelu_written_out(t, names[0], approximate), flat=flat)
 
@@ -135,10 +144,8 @@ def _gelu_written_out(t: Translation, x: str, approximate: str) -> str:
         return t.full(value, torch.float32)
 
     if approximate == "tanh":
-        cube = t.graph.add("Mul", t.graph.add("Pow", x, number(3.0)), number(0.044715))
-        inner = t.graph.add(
-            "Tanh", t.graph.add("Mul", t.graph.add("Add", x, cube), number(0.7978845608028654))
-        )
+        cube = t.graph.add("Mul", t.graph.add("Mul", x, t.graph.add("Mul", x, x)), number(0.044715))
+        inner = unary(t, "Tanh", t.graph.add("Mul", t.graph.add("Add", x, cube), number(0.7978845608028654)))
     else:
         inner = t.graph.add("Erf", t.graph.add("Div", x, number(1.4142135623730951)))
     return t.graph.add("Mul", t.graph.add("Mul", x, t.graph.add("Add", inner, number(1.0))), number(0.5))
@@ -147,9 +154,7 @@ def _gelu_written_out(t: Translation, x: str, approximate: str) -> str:
 @translates("silu")
 def _silu(t: Translation, node: fx.Node) -> Value:
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
-    return Value(
-        name=t.graph.add("Mul", names[0], t.graph.add("Sigmoid", names[0]), name=node.name), flat=flat
-    )
+    return Value(name=t.graph.add("Mul", names[0], unary(t, "Sigmoid", names[0]), name=node.name), flat=flat)
 
 
 @translates("rsqrt", "reciprocal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from torch import fx
 
 from octavo.errors import ModelError
 from octavo.graph.sites.flow import operation
-from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
+from octavo.runtime.translate.context import Translation, Value
+from octavo.runtime.translate.operations.exact import in_64_bits
 from octavo.runtime.translate.operations.table import translates
 from octavo.runtime.translate.weights import (
     add_apart,
@@ -56,18 +58,14 @@ def _layer_norm(t: Translation, node: fx.Node) -> Value:
     inputs.append(t.full(weight) if weight is not None else t.graph.constant(np.ones(shape), np.float32))
     inputs += [t.full(bias)] if bias is not None else []
     attributes: dict[str, Any] = {"axis": -len(shape), "epsilon": float(str(epsilon))}
-    if t.options.exact_norms:
-        doubles = [t.once("Cast", name, to=ONNX_TYPES[torch.float64]) for name in inputs]
-        norm = t.graph.add("LayerNormalization", *doubles, **attributes)
-        return Value(name=t.graph.add("Cast", norm, name=node.name, to=ONNX_TYPES[torch.float32]), flat=flat)
-    return Value(name=t.graph.add("LayerNormalization", *inputs, name=node.name, **attributes), flat=flat)
+    write = partial(in_64_bits, t) if t.options.exact_floats else t.graph.add
+    return Value(name=write("LayerNormalization", *inputs, name=node.name, **attributes), flat=flat)
 
 
 @translates("softmax")
 def _softmax(t: Translation, node: fx.Node) -> Value:
-    return Value(
-        name=t.graph.add("Softmax", t.full(node.args[0]), name=node.name, axis=int(str(node.args[1])))
-    )
+    write = partial(in_64_bits, t) if t.options.exact_floats else t.graph.add
+    return Value(name=write("Softmax", t.full(node.args[0]), name=node.name, axis=int(str(node.args[1]))))
 
 
 @translates("conv1d", "conv2d")
