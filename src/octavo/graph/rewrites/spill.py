@@ -121,7 +121,8 @@ class _Spilling:
         source = call.args[0]
         assert isinstance(source, fx.Node)
         width, device = int(source.meta["val"].shape[-1]), self.model.device
-        plan = replace(plan, **{name: getattr(plan, name).to(device) for name in ("source", "offset", "rest")})
+        moved = {key: getattr(plan, key).to(device) for key in ("source", "offset", "rest")}
+        plan = replace(plan, **moved)
         index = torch.cat((torch.arange(width, device=device), plan.source))
         offset = torch.cat((torch.zeros(width, dtype=torch.float64, device=device), plan.offset)).float()
         path = f"{HOLDER}.{label(name)}"
@@ -135,8 +136,8 @@ class _Spilling:
                 )
                 for key, value in constants.items()
             }
-            moved = self.editor.call(_ATEN.sub.Tensor, wide, added["offset"])
-            clipped = self.editor.call(_ATEN.clamp.Tensor, moved, added["low"], added["high"])
+            shifted = self.editor.call(_ATEN.sub.Tensor, wide, added["offset"])
+            clipped = self.editor.call(_ATEN.clamp.Tensor, shifted, added["low"], added["high"])
             whole = self._requantized(name, clipped)
         call.replace_all_uses_with(whole)
         self.editor.erase(call)
