@@ -175,9 +175,25 @@ def test_training_on_what_cannot_be_trained_on_leaves_nothing(
     assert "dev.csv, line 3: label '3' is none of those that" in told
     assert "retrieval is a kind that models are scored on" in sentence(run, *given, write(tmp_path / "beir"))
     assert "There is nothing to train on" in sentence(run, "finetune", tiny, "-o", out)
+    given = ("qat", stars, "--recipe", "w8a8-qat", "-o", out, "--data")
+    assert "one.csv: column 'stars' holds one class only (5)" in sentence(run, *given, one, *COLUMNS)
     told = sentence(run, "qat", tiny, "--recipe", "w8a8-qat", "-o", out, "--data", good, *COLUMNS)
     assert "classification needs a sequence-classification head" in told and "has no head" in told
     assert not out.exists()
+
+
+def test_labels_and_heads_are_looked_at_before_any_work(
+    run: Run, tiny: Path, stars: Path, texts: Path, reviews: Path, tmp_path: Path
+) -> None:
+    bad, report, kept = tmp_path / "bad.csv", tmp_path / "report", tmp_path / "kept"
+    bad.write_text("review,stars\na,1\nb,9\n")
+    diagnose = ("diagnose", "--texts", texts, "-o", report, *COLUMNS)
+    compare = ("compare", "--recipes", "int8", "--calibration", texts, "-o", kept, *COLUMNS)
+    for command in (diagnose, compare):
+        told = sentence(run, *command, stars, "--data", bad)
+        assert "bad.csv, line 3: label '9' is none of those that" in told
+        assert "has no head" in sentence(run, *command, tiny, "--data", reviews)
+    assert not report.exists() and not kept.exists()
 
 
 def test_other_files_that_are_wrong(run: Run, tiny: Path, stars: Path, tmp_path: Path) -> None:

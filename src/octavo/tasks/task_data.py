@@ -99,6 +99,7 @@ def read_kind(encoder: Encoder, task: Task, max_length: int = 128) -> KindData:
     """Read and tokenize a user's own task for an encoder whose head fits it."""
     task.check_model(encoder)
     train, dev = task.read(TRAIN), task.read(DEV)
+    task.output_labels(train)  # one class alone is an error
     task.check_labels(encoder, dev)  # now, and not when the first epoch is over
     return KindData(
         task=task,

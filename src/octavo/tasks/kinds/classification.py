@@ -77,7 +77,8 @@ class Classification(LabelledTexts, name="classification"):
 
     def output_labels(self, examples: Examples) -> tuple[str, ...]:
         """Return the classes in order; one alone is an error."""
-        return self.labels or class_names(examples.labels, examples.source, self.label_columns[0])
+        found = class_names(examples.labels, examples.source, self.label_columns[0])
+        return self.labels or found
 
     def labelled(self, encoder: Encoder, examples: Examples, max_length: int) -> TaskLabelled:
         """Return tokens and the index of every text's class among the model's outputs, (n,)."""
