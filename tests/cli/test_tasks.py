@@ -115,6 +115,20 @@ def test_a_folder_to_search_with_vectors_in_8_bits(run: Run, tiny: Path, tmp_pat
     assert "same ten documents, int8" in shown and "same ten documents, both models" in shown
 
 
+def test_embedders_learn_to_find_and_to_rerank(run: Run, tiny: Path, tmp_path: Path) -> None:
+    folder, rows = write(tmp_path / "beir"), tmp_path / "candidates.jsonl"
+    (folder / "qrels" / "train.tsv").write_text((folder / "qrels" / "test.tsv").read_text())
+    rows.write_text('{"query": "town", "positive": ["Rome"], "negative": ["a river"]}\n' * 4)
+    for data, metric in ((folder, "ndcg@10"), (rows, "mrr@10")):
+        given = ("--data", data, *(("--dev", data) if data is rows else ()))
+        out = tmp_path / f"trained-{metric[:3]}"
+        trained = document(run, "qat", tiny, "--recipe", "w8a8-qat", *given, "-o", out, *FAST)
+        assert trained["metrics"][metric] == pytest.approx(
+            document(run, "evaluate", out, "--data", data)["metrics"][metric]
+        )
+    assert run("finetune", tiny, "--data", folder, "-o", tmp_path / "tuned", *FAST).exit_code == 0
+
+
 def test_taggers_are_fine_tuned_and_scored_by_entities(run: Run, tiny: Path, tmp_path: Path) -> None:
     file = tmp_path / "ner.conll"
     file.write_text(
@@ -173,7 +187,7 @@ def test_training_on_what_cannot_be_trained_on_leaves_nothing(
     dev.write_text("review,stars\na,1\nb,3\n")
     told = sentence(run, *given, good, "--dev", dev, *COLUMNS)
     assert "dev.csv, line 3: label '3' is none of those that" in told
-    assert "retrieval is a kind that models are scored on" in sentence(run, *given, write(tmp_path / "beir"))
+    assert "train.tsv does not exist; there are test" in sentence(run, *given, write(tmp_path / "beir"))
     assert "There is nothing to train on" in sentence(run, "finetune", tiny, "-o", out)
     given = ("qat", stars, "--recipe", "w8a8-qat", "-o", out, "--data")
     assert "one.csv: column 'stars' holds one class only (5)" in sentence(run, *given, one, *COLUMNS)

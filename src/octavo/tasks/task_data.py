@@ -103,10 +103,10 @@ def read_kind(encoder: Encoder, task: Task, max_length: int = 128) -> KindData:
     task.check_labels(encoder, dev)  # now, and not when the first epoch is over
     return KindData(
         task=task,
-        texts=_as_read(encoder, train.texts),
+        texts=_as_read(encoder, train.read_texts),
         train=task.labelled(encoder, train, max_length).to(encoder.device),
         dev=dev,
-        about={part.split: describe(part) for part in (train, dev)},
+        about={TRAIN: describe(train), DEV: describe(dev)},
         max_length=max_length,
     )
 
@@ -134,7 +134,7 @@ def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: 
         dev=tokens[1],
         truth=dev.labels,
         order=order,
-        about={part.split: describe(part) for part in (train, dev)},
+        about={TRAIN: describe(train), DEV: describe(dev)},
     )
 
 
