@@ -7,6 +7,7 @@ Models are measured as `recipes.py` does: embedders by cosines with the float mo
 over STS-B's development set, taggers by labels and entities. Besides presets there are recipes of this file:
 
     w8a8-folded     w8a8 after channels were folded and spilled: still one scale for every tensor
+    w8a8-clipped    the same with ranges that leave out the few odd tokens
     w4a8-full       4-bit weights with a scale a row, every activation in 8 bits
     w4a8-e2-rows    the same with token tables in 2 bits, a grid for every row
 
@@ -46,15 +47,22 @@ SOURCES = (("STS-B", 7), ("STS-B", 8), ("MRPC", 3), ("SST-2", 0), ("QNLI", 1), (
 W8A8 = octavo.recipe("w8a8")
 W4A8_FULL = replace(octavo.recipe("w4a8"), name="w4a8-full", placement="full")
 STREAM = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
+W8A8_FOLDED = replace(
+    W8A8,
+    name="w8a8-folded",
+    description="w8a8 after channels were folded and spilled",
+    passes=(
+        octavo.Equalize(roles=(*STREAM, "value", "attention_context"), optional=True),
+        octavo.Spill(roles=("ffn_hidden",), optional=True),
+    ),
+)
 OWN = {
-    "w8a8-folded": replace(
-        W8A8,
-        name="w8a8-folded",
-        description="w8a8 after channels were folded and spilled",
-        passes=(
-            octavo.Equalize(roles=(*STREAM, "value", "attention_context"), optional=True),
-            octavo.Spill(roles=("ffn_hidden",), optional=True),
-        ),
+    "w8a8-folded": W8A8_FOLDED,
+    "w8a8-clipped": replace(
+        W8A8_FOLDED,
+        name="w8a8-clipped",
+        description="w8a8-folded with ranges that leave out the few tokens that reach far beyond all others",
+        passes=(*W8A8_FOLDED.passes, octavo.ClipTokens()),
     ),
     "w4a8-full": W4A8_FULL,
     "w4a8-e2-rows": replace(

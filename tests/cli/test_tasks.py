@@ -115,6 +115,20 @@ def test_a_folder_to_search_with_vectors_in_8_bits(run: Run, tiny: Path, tmp_pat
     assert "same ten documents, int8" in shown and "same ten documents, both models" in shown
 
 
+def test_embedders_learn_to_find_and_to_rerank(run: Run, tiny: Path, tmp_path: Path) -> None:
+    folder, rows = write(tmp_path / "beir"), tmp_path / "candidates.jsonl"
+    (folder / "qrels" / "train.tsv").write_text((folder / "qrels" / "test.tsv").read_text())
+    rows.write_text('{"query": "town", "positive": ["Rome"], "negative": ["a river"]}\n' * 4)
+    for data, metric in ((folder, "ndcg@10"), (rows, "mrr@10")):
+        given = ("--data", data, *(("--dev", data) if data is rows else ()))
+        out = tmp_path / f"trained-{metric[:3]}"
+        trained = document(run, "qat", tiny, "--recipe", "w8a8-qat", *given, "-o", out, *FAST)
+        assert trained["metrics"][metric] == pytest.approx(
+            document(run, "evaluate", out, "--data", data)["metrics"][metric]
+        )
+    assert run("finetune", tiny, "--data", folder, "-o", tmp_path / "tuned", *FAST).exit_code == 0
+
+
 def test_taggers_are_fine_tuned_and_scored_by_entities(run: Run, tiny: Path, tmp_path: Path) -> None:
     file = tmp_path / "ner.conll"
     file.write_text(
@@ -173,11 +187,27 @@ def test_training_on_what_cannot_be_trained_on_leaves_nothing(
     dev.write_text("review,stars\na,1\nb,3\n")
     told = sentence(run, *given, good, "--dev", dev, *COLUMNS)
     assert "dev.csv, line 3: label '3' is none of those that" in told
-    assert "retrieval is a kind that models are scored on" in sentence(run, *given, write(tmp_path / "beir"))
+    assert "train.tsv does not exist; there are test" in sentence(run, *given, write(tmp_path / "beir"))
     assert "There is nothing to train on" in sentence(run, "finetune", tiny, "-o", out)
+    given = ("qat", stars, "--recipe", "w8a8-qat", "-o", out, "--data")
+    assert "one.csv: column 'stars' holds one class only (5)" in sentence(run, *given, one, *COLUMNS)
     told = sentence(run, "qat", tiny, "--recipe", "w8a8-qat", "-o", out, "--data", good, *COLUMNS)
     assert "classification needs a sequence-classification head" in told and "has no head" in told
     assert not out.exists()
+
+
+def test_labels_and_heads_are_looked_at_before_any_work(
+    run: Run, tiny: Path, stars: Path, texts: Path, reviews: Path, tmp_path: Path
+) -> None:
+    bad, report, kept = tmp_path / "bad.csv", tmp_path / "report", tmp_path / "kept"
+    bad.write_text("review,stars\na,1\nb,9\n")
+    diagnose = ("diagnose", "--texts", texts, "-o", report, *COLUMNS)
+    compare = ("compare", "--recipes", "int8", "--calibration", texts, "-o", kept, *COLUMNS)
+    for command in (diagnose, compare):
+        told = sentence(run, *command, stars, "--data", bad)
+        assert "bad.csv, line 3: label '9' is none of those that" in told
+        assert "has no head" in sentence(run, *command, tiny, "--data", reviews)
+    assert not report.exists() and not kept.exists()
 
 
 def test_other_files_that_are_wrong(run: Run, tiny: Path, stars: Path, tmp_path: Path) -> None:

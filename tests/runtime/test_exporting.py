@@ -137,6 +137,16 @@ def test_an_existing_file_is_kept(tiny_int8: QuantizedEncoder, tiny_file: Path) 
     assert tiny_file.read_bytes() == before
 
 
+def test_an_onnx_file_is_not_called_by_the_name_of_openvinos_format(
+    tiny_int8: QuantizedEncoder, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        SpecError, match=r"model\.xml would be an ONNX file by another name; end it in \.onnx"
+    ):
+        export(tiny_int8, tmp_path / "model.xml", backend="openvino")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_model_without_ranges_is_refused_and_nothing_is_written(
     tiny_encoder: Encoder, tmp_path: Path
 ) -> None:

@@ -126,6 +126,7 @@ def _compare(
     settings = _settings(console, calibration, texts, seeds, limit, batch_size)
     choice.check()
     encoder = console.load(model, head=head, device=device)
+    choice.check_fits(encoder)
     if choice:
         of_glue = str(data) if choice.is_glue and data is not None else None
         settings = replace(settings, task=choice.find(encoder.head), data=of_glue)

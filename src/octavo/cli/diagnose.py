@@ -134,6 +134,7 @@ def _diagnose(
     read, score = _read_texts(texts, limit), _score(choice, data)
     panels = _panels(data) if choice.is_glue or not choice else None
     encoder = console.load(model, head=head, device=device, seed=seed)
+    choice.check_fits(encoder)
     from octavo.diagnosis import diagnose
 
     try:

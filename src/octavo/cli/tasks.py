@@ -12,6 +12,7 @@ import typer
 from octavo.errors import OctavoError
 
 if TYPE_CHECKING:
+    from octavo.graph import Encoder
     from octavo.tasks import Task
 
 # names are spelled out: where the metavar is the name in capitals, typer 0.27 would take it for the name
@@ -99,6 +100,16 @@ class TaskChoice:
         chosen = self.find(None)
         if not isinstance(chosen, str):
             chosen.read("train" if self.training else self.split or "dev")
+
+    def check_fits(self, encoder: Encoder) -> None:
+        """Refuse a model that the task does not fit, and labels that it does not know, before any work."""
+        if not self:
+            return
+        chosen = self.find(encoder.head)
+        if isinstance(chosen, str):
+            return  # scoring says it, in GLUE's own words
+        chosen.check_model(encoder)
+        chosen.check_labels(encoder, chosen.read(self.split or "dev"))
 
     def find(self, head: str | None) -> str | Task:
         """Return the name of one of GLUE's tasks, or the task of the user's own, for a model with a head."""

@@ -290,8 +290,13 @@ def _read(
         return read_task(model, task, data, max_length)
     read = read_kind(model, task, max_length)
     counts = {split: about["examples"] for split, about in read.about.items()}
-    held = "" if task.dev is not None else f"; {counts['dev']} are held out (octavo evaluate --split dev)"
-    console.note(f"{task.title}: {counts['train']} examples to train on{held}")
+    if task.dev is not None:
+        beside = ""
+    elif read.dev.split == "dev":
+        beside = f"; {counts['dev']} are held out (octavo evaluate --split dev)"
+    else:
+        beside = f"; {counts['dev']} of {read.dev.split} say which epoch is best"
+    console.note(f"{task.title}: {counts['train']} examples to train on{beside}")
     return read
 
 

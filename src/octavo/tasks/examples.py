@@ -42,6 +42,11 @@ class Examples:
         return len(self.texts) + self.skipped < self.full
 
     @property
+    def read_texts(self) -> tuple[Text, ...]:
+        """All that a model reads of the examples, such as ranges are calibrated on."""
+        return self.texts
+
+    @property
     def together(self) -> tuple[object, ...]:
         """What each example is held out by: equal ones stay on one side."""
         return self.texts

@@ -99,13 +99,14 @@ def read_kind(encoder: Encoder, task: Task, max_length: int = 128) -> KindData:
     """Read and tokenize a user's own task for an encoder whose head fits it."""
     task.check_model(encoder)
     train, dev = task.read(TRAIN), task.read(DEV)
+    task.output_labels(train)  # one class alone is an error
     task.check_labels(encoder, dev)  # now, and not when the first epoch is over
     return KindData(
         task=task,
-        texts=_as_read(encoder, train.texts),
+        texts=_as_read(encoder, train.read_texts),
         train=task.labelled(encoder, train, max_length).to(encoder.device),
         dev=dev,
-        about={part.split: describe(part) for part in (train, dev)},
+        about={TRAIN: describe(train), DEV: describe(dev)},
         max_length=max_length,
     )
 
@@ -133,7 +134,7 @@ def read_task(encoder: Encoder, name: str, data: str | Path | None, max_length: 
         dev=tokens[1],
         truth=dev.labels,
         order=order,
-        about={part.split: describe(part) for part in (train, dev)},
+        about={TRAIN: describe(train), DEV: describe(dev)},
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from octavo.errors import DataError, ModelError
+from octavo.errors import DataError, ModelError, OctavoWarning
 from octavo.tasks import Classification, MultiLabel, Regression, evaluate
 from octavo.tasks.kinds.task import Running
 from tests.tasks.fake import FakeEncoder, Text
@@ -102,11 +102,28 @@ def test_heads_that_do_not_fit_are_said() -> None:
     ):
         evaluate(bare, task=TASK)
     with pytest.raises(
-        ModelError, match="needs a head with at least 2 outputs; fake has 1; numbers are regression"
+        ModelError,
+        match="needs a head with at least 2 outputs; fake has 1; if its labels are numbers, say --task regr",
     ):
         evaluate(model(("1",), lambda text: 0), task=TASK)
     with pytest.raises(ModelError, match="regression needs a head with 1 output; fake has 2"):
         evaluate(model(("1", "3"), lambda text: 0), task=Regression(dev=ROWS, text="review", label="stars"))
+
+
+def test_a_model_of_several_labels_is_warned_of_where_one_is_scored() -> None:
+    fake = model(("1", "3", "5"), by_word)
+    fake.config.problem_type = "multi_label_classification"
+    with pytest.warns(
+        OctavoWarning, match="the most likely one is scored, --task multi-label scores them all"
+    ):
+        evaluate(fake, task=TASK)
+
+
+def test_labels_that_are_all_equal_are_warned_of() -> None:
+    rows = [{"text": word, "label": 1.5} for word in "abc"]
+    fake = model(("score",), lambda text: 0)
+    with pytest.warns(OctavoWarning, match=r"list: all 3 labels are 1\.5; nothing correlates with them"):
+        assert evaluate(fake, task=Regression(dev=rows)).score == 0.0
 
 
 def test_one_class_only_cannot_be_trained_on() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from octavo.errors import ModelError
+from octavo.errors import DataError, ModelError
 from octavo.tasks import Retrieval, evaluate
 from octavo.tasks.kinds.vectors import INDEXES, binary_index, int8_index, nearest_documents
 from octavo.tasks.reading.beir import Collection
@@ -43,11 +43,21 @@ def test_prefixes_stand_before_texts() -> None:
     assert fake.texts == ["passage: text", "query: ask"]
 
 
-def test_it_is_scored_not_trained_on(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"retrieval is a kind that models are scored on.*octavo distill"):
-        Retrieval(dev=write(tmp_path)).read("train")
+def test_a_model_without_embeddings_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"retrieval needs no head \(an embedding model\)"):
         evaluate(FakeEncoder(embedding, head="sequence-classification"), task=Retrieval(dev=write(tmp_path)))
+
+
+def test_training_has_judgements_of_its_own(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    with pytest.raises(DataError, match=r"qrels.train\.tsv does not exist; there are test"):
+        Retrieval(train=folder).read("train")
+    (folder / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq3\td1\t1\nq3\td2\t1\n")
+    task = Retrieval(train=folder)
+    train, dev = task.read("train"), task.read("dev")
+    assert (train.split, dev.split, dev.texts) == ("train", "test", ("town", "water"))
+    assert train.matches() == [("other", "Rome a city"), ("other", "a river")]
+    assert train.read_texts == ("other", "Rome a city", "a river")
 
 
 def unit(rows: int, width: int, seed: int) -> np.ndarray:

@@ -44,7 +44,7 @@ def test_rows_with_lists() -> None:
     ("text", "expected"),
     [
         ("EU B-ORG\nrejects\n", r"a\.conll, line 2: 1 columns where the first word has 2"),
-        ("EU\n", r"a\.conll, line 1: 1 columns"),
+        ("EU\n", r"a\.conll, line 1: a word without a tag; write both on the line"),
         ("\n\n", r"a\.conll holds no words"),
     ],
 )

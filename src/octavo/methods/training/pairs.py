@@ -1,4 +1,4 @@
-"""Pairs of texts with a number that says how similar they are, for models that embed texts."""
+"""Pairs of texts for models that embed texts: with a number that says how similar they are, or that match."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from octavo.errors import DataError, ModelError
 from octavo.graph import Encoder
 from octavo.ledger import fingerprint
 from octavo.methods.training.examples import Examples, padded_inputs
+
+TEMPERATURE = 0.05
+"""What cosines are divided by before the softmax over the documents of a batch."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,10 +55,42 @@ class Pairs(Examples):
 
     def loss(self, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         """Return the squared difference of cosines and labels."""
+        return functional.mse_loss(functional.cosine_similarity(*self.sides(outputs, inputs)), targets)
+
+    def sides(self, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Return the embeddings of the first and of the second texts of a batch, (rows, width) each."""
         batch = dict(zip(self.encoder.inputs, inputs, strict=True))
         found = dict(zip(self.encoder.output_names, outputs, strict=True))
         first, second = self.encoder.embed(batch, found).float().chunk(2)
-        return functional.mse_loss(functional.cosine_similarity(first, second), targets)
+        return first, second
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Matches(Pairs):
+    """n queries, each with a document that answers it; labels (n, 2) number queries and documents.
+
+    The loss is the cross-entropy of finding a query's document, by cosine, among those of the whole batch
+    (van den Oord et al. 2018; Henderson et al. 2017). Another document of the same query is no wrong answer.
+    """
+
+    def loss(self, outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
+        """Return the cross-entropy of cosines / `TEMPERATURE` with the diagonal."""
+        first, second = (functional.normalize(side, dim=-1) for side in self.sides(outputs, inputs))
+        numbers = torch.arange(len(first), device=first.device)
+        same = (targets[:, None] == targets[None]).any(-1) & (numbers[:, None] != numbers)
+        scores = (first @ second.T / TEMPERATURE).masked_fill(same, -torch.inf)
+        return functional.cross_entropy(scores, numbers)
+
+
+def tokenize_matches(encoder: Encoder, pairs: Sequence[tuple[str, str]], max_length: int = 128) -> Matches:
+    """Tokenize queries and documents that answer them for an encoder."""
+    if not pairs:
+        raise DataError("no query with a relevant document was given; there is nothing to learn from")
+    sides = []
+    for texts in zip(*pairs, strict=True):
+        known = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+        sides.append(torch.tensor([known[text] for text in texts]))
+    return Matches(**_tokenized(encoder, pairs, max_length), labels=torch.stack(sides, dim=1))
 
 
 def tokenize_pairs(
@@ -70,14 +105,18 @@ def tokenize_pairs(
     low, high = float(values.min()), float(values.max())
     if low == high:
         raise DataError(f"all {len(pairs)} labels are {low:g}; nothing can be learned from them")
+    return Pairs(**_tokenized(encoder, pairs, max_length), labels=(values - low) / (high - low))
+
+
+def _tokenized(encoder: Encoder, pairs: Sequence[tuple[str, str]], max_length: int) -> dict[str, Any]:
+    """Return the fields of pairs but for their labels."""
     count = len(pairs)
     texts = [first for first, _ in pairs] + [second for _, second in pairs]
     inputs, lengths = padded_inputs(encoder, texts, max_length)
-    return Pairs(
-        encoder=encoder,
-        inputs=tuple(tensor[:count] for tensor in inputs),
-        seconds=tuple(tensor[count:] for tensor in inputs),
-        lengths=torch.maximum(lengths[:count], lengths[count:]),
-        labels=(values - low) / (high - low),
-        max_length=max_length,
-    )
+    return {
+        "encoder": encoder,
+        "inputs": tuple(tensor[:count] for tensor in inputs),
+        "seconds": tuple(tensor[count:] for tensor in inputs),
+        "lengths": torch.maximum(lengths[:count], lengths[count:]),
+        "max_length": max_length,
+    }

@@ -63,6 +63,11 @@ class OnnxBackend(Backend, ABC):
         from octavo.files import check_output, write_file
 
         require_onnx()
+        if path.suffix.lower() == ".xml":  # OpenVINO's own format is two files
+            raise SpecError(
+                f"{path} would be an ONNX file by another name; end it in .onnx, which OpenVINO runs, too, "
+                "or write a folder with OpenVINO's own format: --layout hub"
+            )
         check_output(path, force)
         proto = self.onnx_model(model, opset, target)
         if proto.ByteSize() >= MOST_BYTES:

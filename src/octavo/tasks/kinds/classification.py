@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from octavo.errors import DataError
+from octavo.errors import DataError, OctavoWarning
 from octavo.numerics.label_metrics import label_accuracy, label_matthews, macro_f1
 from octavo.tasks.examples import Examples
 from octavo.tasks.kinds.labelling import TaskLabelled, class_loss, with_loss
@@ -38,9 +39,19 @@ class Classification(LabelledTexts, name="classification"):
     labels: tuple[str, ...] = ()
 
     def check_model(self, model: Model) -> None:
-        """Refuse a model without the head, or with one output only, which is a score."""
+        """Refuse a model without the head, or with one output only, which is a score.
+
+        One that may find several labels is warned of.
+        """
         super().check_model(model)
         check_outputs(self, model, at_least=2)
+        if getattr(model.config, "problem_type", None) == "multi_label_classification":
+            warnings.warn(
+                f"{model.name} finds any number of labels for a text; here the most likely one is scored, "
+                "--task multi-label scores them all",
+                OctavoWarning,
+                stacklevel=2,
+            )
 
     def check_labels(self, model: Model, examples: Examples) -> None:
         """Refuse a class that no output stands for."""
@@ -77,7 +88,8 @@ class Classification(LabelledTexts, name="classification"):
 
     def output_labels(self, examples: Examples) -> tuple[str, ...]:
         """Return the classes in order; one alone is an error."""
-        return self.labels or class_names(examples.labels, examples.source, self.label_columns[0])
+        found = class_names(examples.labels, examples.source, self.label_columns[0])
+        return self.labels or found
 
     def labelled(self, encoder: Encoder, examples: Examples, max_length: int) -> TaskLabelled:
         """Return tokens and the index of every text's class among the model's outputs, (n,)."""

@@ -11,6 +11,7 @@ from octavo.tasks.labels import plain_label
 from octavo.tasks.model import Model
 
 _SHOWN = 12
+_ARE = {"regression": "numbers", "classification": "classes"}
 _NUMBERED = "if it is the number of an output, say so in a task file: labels: [0, 1, ...]"
 
 
@@ -73,7 +74,8 @@ def check_outputs(task: Task, model: Model, *, exactly: int = 0, at_least: int =
     if count is None or (exactly and count == exactly) or (at_least and count >= at_least):
         return
     needed = f"{exactly} output" if exactly else f"at least {at_least} outputs"
-    advice = "; numbers are regression, classes classification" if 1 in (exactly, count) else ""
+    other = "regression" if count == 1 else "classification"
+    advice = f"; if its labels are {_ARE[other]}, say --task {other}" if 1 in (exactly, count) else ""
     raise ModelError(f"{task.title} needs a head with {needed}; {model.name} has {count}{advice}")
 
 

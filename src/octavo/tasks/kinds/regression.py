@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from octavo.errors import OctavoWarning
 from octavo.numerics.metrics import pearson, spearman
 from octavo.tasks.examples import Examples
 from octavo.tasks.kinds.labelling import TaskLabelled, score_loss, with_loss
@@ -63,7 +65,14 @@ class Regression(LabelledTexts, name="regression"):
 
 
 def correlations(task: LabelledTexts, predicted: Scores, examples: Examples) -> dict[str, float]:
-    """Return the correlations of numbers, and of their ranks, with the labels."""
+    """Return the correlations of numbers, and of their ranks, with the labels; 0 where all are equal."""
+    if len(set(np.asarray(examples.labels).tolist())) == 1:
+        warnings.warn(
+            f"{examples.source}: all {len(examples)} labels are {float(examples.labels[0]):g}; nothing "
+            "correlates with them, which counts as 0",
+            OctavoWarning,
+            stacklevel=2,
+        )
     values = {
         "pearson": pearson(predicted, examples.labels),
         "spearman": spearman(predicted, examples.labels),

@@ -13,7 +13,7 @@ from octavo.errors import DataError, ModelError, SpecError
 from octavo.numerics.metrics import spearman
 from octavo.numerics.ranking_metrics import ndcg, reciprocal_rank, top_overlap
 from octavo.tasks.examples import Examples
-from octavo.tasks.kinds.labelling import TaskLabelled, class_loss, set_loss, with_loss
+from octavo.tasks.kinds.labelling import class_loss, set_loss, with_loss
 from octavo.tasks.kinds.task import Running, chosen_metrics, source_name
 from octavo.tasks.kinds.texts_and_labels import LabelledTexts, logits_of, number
 from octavo.tasks.model import Model
@@ -22,6 +22,7 @@ from octavo.tasks.similarity import pair_cosines
 
 if TYPE_CHECKING:
     from octavo.graph import Encoder
+    from octavo.methods.training.examples import Examples as TrainingExamples
 
 POSITIVE, NEGATIVE = "positive", "negative"
 
@@ -160,13 +161,15 @@ class Reranking(LabelledTexts, name="reranking"):
         """Return no names: the one output is a score."""
         return ()
 
-    def labelled(self, encoder: Encoder, examples: Candidates, max_length: int) -> TaskLabelled:
-        """Return pairs and whether each passage is relevant, (n,)."""
+    def labelled(self, encoder: Encoder, examples: Candidates, max_length: int) -> TrainingExamples:
+        """Return pairs and whether each passage is relevant, (n,); for an embedding model those that are."""
         from octavo.methods.training.labelled import tokenize_labelled
+        from octavo.methods.training.pairs import tokenize_matches
 
-        if encoder.head == "encoder":
-            raise self._untrainable()
         relevant = examples.labels > 0
+        if encoder.head == "encoder":
+            chosen = [pair for pair, yes in zip(examples.texts, relevant, strict=True) if yes]
+            return tokenize_matches(encoder, [(pair[0], pair[1]) for pair in chosen], max_length)
         one = getattr(encoder.config, "num_labels", 1) == 1
         labels = relevant.astype(np.float32) if one else relevant.astype(np.int64)
         data = tokenize_labelled(encoder, examples.texts, labels, max_length)

@@ -123,17 +123,11 @@ class Task(Variant, family="kind of task"):
 
     def output_labels(self, examples: Any) -> tuple[str, ...]:
         """Return the names of a new head's outputs; none for numbers."""
-        raise self._untrainable()
+        raise NotImplementedError
 
     def labelled(self, encoder: Encoder, examples: Any, max_length: int) -> TrainingExamples:
         """Return examples as training takes them: tokens, labels, and the loss of outputs and labels."""
-        raise self._untrainable()
-
-    def _untrainable(self) -> ModelError:
-        return ModelError(
-            f"{self.variant_name} is a kind that models are scored on, not trained on; train without labels: "
-            "octavo distill"
-        )
+        raise NotImplementedError
 
     # -- for the kinds ---------------------------------------------------------------------------------------
 

@@ -50,7 +50,9 @@ def _read_conll(path: Path) -> list[Tagged]:
         if fields[0] == _DOCUMENT or (fields[0].startswith("#") and len(fields) != width):
             continue  # CoNLL-U's comments; a word that is a hash has as many columns as other words
         width = width or len(fields)
-        if len(fields) != width or width < 2:
+        if width < 2:
+            raise DataError(f"{path}, line {number}: a word without a tag; write both on the line")
+        if len(fields) != width:
             raise DataError(
                 f"{path}, line {number}: {len(fields)} columns where the first word has {width}; "
                 "write a word and its tag a line, and a blank line between sentences"

@@ -115,6 +115,10 @@ def _cells(path: Path, lines: list[str], **layout: Any) -> Iterator[Row]:
             else:
                 yield Row(values=dict(zip(header, cells, strict=True)), where=where)
     except csv.Error as error:
+        if any("\r" in line for line in lines[first - 1 : reader.line_num]):
+            raise DataError(
+                f"{path}, line {first}: a carriage return stands inside the line; end lines with a line feed"
+            ) from None
         raise DataError(
             f"{path}, line {first}: the quotes of the row that begins here are broken ({error}); "
             'close them, and write a quote inside a cell twice ("")'
@@ -164,7 +168,8 @@ def _parsed(text: str, where: str) -> Any:
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise DataError(f"{where}: a {type(value).__name__} where an object with columns is needed")
+        held = "null" if value is None else f"a {type(value).__name__}"
+        raise DataError(f"{where}: {held} where an object with columns is needed")
     return value
 
 

@@ -105,9 +105,10 @@ def _start(context: str, answer: str, start: Any, where: str) -> int:
     """Return where an answer begins; without a number, or with -1, where it occurs first."""
     if start is None or start == -1:
         return context.find(answer)
-    if not isinstance(start, Integral) or start < 0 or context[start : start + len(answer)] != answer:
+    place = int(start) if isinstance(start, Integral) else -1
+    if place < 0 or context[place : place + len(answer)] != answer:
         raise DataError(
             f"{where}: the answer {answer!r} does not stand at character {start} of its context; "
             "check answer_start"
         )
-    return int(start)
+    return place
