@@ -14,7 +14,7 @@ PYTHON ?= $(shell for name in python3.11 python3.12 python3.13 python3; do \
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check docs tables dist conformance zoo grid format clean
+.PHONY: help setup demo test check docs tables dist floors conformance zoo grid format clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 13
@@ -46,6 +46,10 @@ tables: $(STAMP)  ## fill the tables and figures of the pages anew from results/
 dist:  ## build sdist and wheel, check them, install the wheel alone elsewhere and run the demo there
 	@test -n "$(PYTHON)" || { echo "Octavo needs Python 3.11 or newer; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	$(PYTHON) tests/release/dist.py
+
+floors:  ## run a slice of the tests with the lowest versions that pyproject.toml allows, in an environment of their own
+	@test -n "$(PYTHON)" || { echo "Octavo needs Python 3.11 or newer; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	$(PYTHON) -m tests.release.floors $(ARGS)
 
 conformance: $(STAMP)  ## try every encoder family and write docs/conformance.md: a quarter of an hour
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.conformance.matrix -o docs/conformance.md $(ARGS)

@@ -1,4 +1,7 @@
-"""`make dist`: build sdist and wheel, check them, and run the wheel alone in an empty environment."""
+"""`make dist`: build sdist and wheel, check them, and run the wheel alone in an empty environment.
+
+There a package of somebody else's is installed as well, whose preset `octavo` then knows.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,28 @@ DIST = ROOT / "dist"
 # Nothing of the repository may help: neither its path nor the environment that calls this script.
 ENVIRONMENT = {
     key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))
+}
+
+PLUGIN = {
+    "pyproject.toml": """
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "octavo-mine"
+version = "1.0"
+
+[project.entry-points.octavo]
+presets = "octavo_mine"
+""",
+    "octavo_mine/__init__.py": """
+from dataclasses import replace
+
+from octavo.spec.presets import PRESETS
+
+PRESETS["my-int8"] = replace(PRESETS["int8"], name="my-int8")
+""",
 }
 
 
@@ -53,6 +78,14 @@ def check_contents(wheel: Path, expected: set[str]) -> None:
     print(f"{wheel.name}: {len(held)} files, those of src")
 
 
+def write_plugin(folder: Path) -> Path:
+    """Write a package that adds a preset by an entry point, as docs/extend.md says."""
+    for name, content in PLUGIN.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content, encoding="utf-8")
+    return folder
+
+
 def main() -> None:
     started = time.perf_counter()
     shutil.rmtree(DIST, ignore_errors=True)
@@ -65,6 +98,18 @@ def main() -> None:
         check_contents(wheel, sources())
         alone = environment(outside / "alone", f"{wheel}[demo,onnx]")
         run(alone / "octavo", "demo", cwd=outside)
+        plugin = write_plugin(outside / "plugin")
+        run(
+            alone / "python",
+            "-m",
+            "pip",
+            "install",
+            "-qq",
+            "--disable-pip-version-check",
+            "--no-deps",
+            plugin,
+        )
+        run(alone / "octavo", "recipes", "my-int8", cwd=outside)
     python = ".".join(str(part) for part in sys.version_info[:3])
     print(f"{wheel.name} runs alone on Python {python}; {time.perf_counter() - started:.0f} s in all")
 

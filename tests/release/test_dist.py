@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-from tests.release.dist import check_contents
+from tests.release.dist import check_contents, write_plugin
 
 FILES = {"octavo/__init__.py", "octavo/py.typed", "octavo/spec/presets/int8.yaml"}
 
@@ -18,6 +19,13 @@ def _wheel(folder: Path, names: set[str]) -> Path:
         for name in sorted(names | {"octavo-0.0.0.dist-info/METADATA"}):
             archive.writestr(name, "")
     return wheel
+
+
+def test_the_plugin_is_a_package_that_adds_a_preset(tmp_path: Path) -> None:
+    folder = write_plugin(tmp_path / "plugin")
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (module,) = project["entry-points"]["octavo"].values()
+    assert "my-int8" in (folder / module / "__init__.py").read_text(encoding="utf-8")
 
 
 def test_a_wheel_that_holds_the_sources_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

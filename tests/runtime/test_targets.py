@@ -45,13 +45,14 @@ def test_unsigned_weights_are_the_same_numbers(tiny_int8: QuantizedEncoder, tmp_
 
 
 @pytest.mark.parametrize("target", ["web", "any"])
-def test_norms_are_computed_in_64_bits(target: str, tiny_int8: QuantizedEncoder, tmp_path: Path) -> None:
+def test_files_for_browsers_are_as_faithful(target: str, tiny_int8: QuantizedEncoder, tmp_path: Path) -> None:
     path = export(tiny_int8, tmp_path / "model.onnx", target=target, check=True)
-    nodes = onnx.load(str(path)).graph.node
-    to = {node.output[0]: node.attribute[0].i for node in nodes if node.op_type == "Cast"}
-    norms = [node for node in nodes if node.op_type == "LayerNormalization"]
-    assert norms
-    assert all(to[name] == onnx.TensorProto.DOUBLE for node in norms for name in node.input)
+    graph = onnx.load(str(path)).graph
+    # the build of ONNX Runtime Web that transformers.js loads has no operators for 64-bit floats
+    assert all(each.data_type != onnx.TensorProto.DOUBLE for each in graph.initializer)
+    assert all(
+        node.attribute[0].i != onnx.TensorProto.DOUBLE for node in graph.node if node.op_type == "Cast"
+    )
     batch = next(iter(tiny_int8.batches(["a text", "another text of some words"])))[1]
     found = open_onnx(path)({name: tensor.numpy() for name, tensor in batch.items()})["last_hidden_state"]
     expected = tiny_int8(batch)["last_hidden_state"].numpy()

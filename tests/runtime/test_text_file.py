@@ -6,13 +6,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import octavo
-from octavo.errors import ModelError
+from octavo.errors import DataError, ModelError, SpecError
+from octavo.graph import Encoder, QuantizedEncoder
 from octavo.runtime import Classifier, Embedder
 from octavo.runtime.exporting import export
+from octavo.runtime.hub.layout import write_hub_folder
 from octavo.runtime.text_file import open_text_file
 
 
@@ -32,8 +36,40 @@ def test_a_folder_laid_out_as_on_the_hub_is_opened_by_its_file(hub_folder: Path)
     assert opened.path == hub_folder / "onnx" / "model.onnx" and opened.folder == hub_folder
     assert (opened.head, opened.labels) == ("sequence-classification", ("no", "yes", "perhaps"))
     assert opened.max_length == 64
-    (hub_folder / "onnx" / "model_quantized.onnx").write_bytes(opened.path.read_bytes())
-    assert open_text_file(hub_folder).path.name == "model_quantized.onnx"
+
+
+def test_the_quantized_file_is_opened_and_of_two_the_one_for_servers(
+    tiny_encoder: Encoder, tiny_int8: QuantizedEncoder, tmp_path: Path
+) -> None:
+    for float_onnx, expected in ((True, "model_quantized.onnx"), (False, "model.onnx")):
+        folder = tmp_path / expected
+        write_hub_folder(tiny_int8, folder, against=tiny_encoder, float_onnx=float_onnx, check=False)
+        opened = open_text_file(folder)
+        assert opened.path.name == expected and opened.metadata["recipe"] == "int8"
+
+
+@pytest.mark.parametrize(
+    ("texts", "batch_size", "message"),
+    [
+        (np.array(["a"]), 1, r"texts are a ndarray; give a list, such as list\(texts\)"),
+        ([], 1, "no texts were given"),
+        (["a", None], 1, "text 2 is None; give a string, or a pair of strings"),
+        ([("a", "b", "c")], 1, r"text 1 is \('a', 'b', 'c'\); give a string, or a pair"),
+        ([("a", 1)], 1, "text 1 is"),
+        (["a"], 0, "0 texts per batch were asked for; use 1 or more"),
+    ],
+    ids=str,
+)
+def test_what_is_no_list_of_texts_is_refused(
+    texts: Any, batch_size: int, message: str, hub_folder: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        Classifier(hub_folder).predict(texts, batch_size)
+
+
+def test_threads_are_at_least_one(hub_folder: Path) -> None:
+    with pytest.raises(SpecError, match="-3 threads were asked for; use 1 or more"):
+        octavo.open(hub_folder, threads=-3)
 
 
 def test_labels_come_from_the_configuration_where_the_file_has_none(hub_folder: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from octavo.cli.command import command
-from octavo.cli.completion import recipe_names
 from octavo.cli.console import Console
 from octavo.cli.exportable import warn_unless_exportable
 from octavo.cli.options import (
@@ -19,6 +18,7 @@ from octavo.cli.options import (
     ForceOption,
     HeadOption,
     ModelArgument,
+    RecipeOption,
     SeedOption,
 )
 from octavo.cli.summary import summary_table
@@ -59,16 +59,7 @@ def _loss(name: str, help: str) -> Any:
 def _distill(
     console: Console,
     model: ModelArgument,
-    recipe: Annotated[
-        str,
-        typer.Option(
-            "--recipe",
-            metavar="NAME|FILE",
-            autocompletion=recipe_names,
-            help="A preset (see `octavo recipes`) or a YAML file.",
-            show_default=False,
-        ),
-    ],
+    recipe: RecipeOption,
     texts: Annotated[
         Path,
         typer.Option(

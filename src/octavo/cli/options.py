@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from octavo.cli.completion import recipe_names
+
 
 class Device(StrEnum):
     """Where models run."""
@@ -51,6 +53,16 @@ ModelArgument = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="A hub id, a folder that Hugging Face or Octavo saved, or demo:minilm.",
+        show_default=False,
+    ),
+]
+RecipeOption = Annotated[
+    str,
+    typer.Option(
+        "--recipe",
+        metavar="NAME|FILE",
+        autocompletion=recipe_names,
+        help="A preset (see `octavo recipes`) or a YAML file.",
         show_default=False,
     ),
 ]

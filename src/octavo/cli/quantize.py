@@ -9,7 +9,6 @@ import typer
 
 import octavo
 from octavo.cli.command import command
-from octavo.cli.completion import recipe_names
 from octavo.cli.console import Console
 from octavo.cli.exportable import warn_unless_exportable
 from octavo.cli.options import (
@@ -19,6 +18,7 @@ from octavo.cli.options import (
     ForceOption,
     HeadOption,
     ModelArgument,
+    RecipeOption,
     SeedOption,
 )
 from octavo.cli.summary import summary_table
@@ -49,16 +49,7 @@ Examples:
 def _quantize(
     console: Console,
     model: ModelArgument,
-    recipe: Annotated[
-        str,
-        typer.Option(
-            "--recipe",
-            metavar="NAME|FILE",
-            autocompletion=recipe_names,
-            help="A preset (see `octavo recipes`) or a YAML file.",
-            show_default=False,
-        ),
-    ],
+    recipe: RecipeOption,
     output: Annotated[
         Path,
         typer.Option(

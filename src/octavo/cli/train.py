@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from octavo.cli.command import command
-from octavo.cli.completion import recipe_names
 from octavo.cli.console import Console
 from octavo.cli.exportable import warn_unless_exportable
 from octavo.cli.options import (
@@ -20,6 +19,7 @@ from octavo.cli.options import (
     ForceOption,
     ModelArgument,
     PrecisionOption,
+    RecipeOption,
     SeedOption,
 )
 from octavo.cli.tasks import DataOption, LabelOption, TaskChoice, TaskOption, TextOption
@@ -169,16 +169,7 @@ def _finetune(
 def _qat(
     console: Console,
     model: ModelArgument,
-    recipe: Annotated[
-        str,
-        typer.Option(
-            "--recipe",
-            metavar="NAME|FILE",
-            autocompletion=recipe_names,
-            help="A preset such as w8a8-qat, or a YAML file.",
-            show_default=False,
-        ),
-    ],
+    recipe: RecipeOption,
     output: OutputOption,
     task: TaskOption = None,
     data: DataOption = None,

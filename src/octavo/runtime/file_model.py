@@ -137,7 +137,7 @@ def open(
     """Open an exported file as a model that reads texts, called as `octavo.load`'s models are.
 
     It is called as those of transformers are, too, and runs in their pipelines. A folder laid out as on the
-    hub (`octavo export --layout hub`) is opened by its quantized file.
+    hub (`octavo export --layout hub`) is opened by its quantized file, the one for servers if there are two.
 
     Arguments:
         tokenizer: the folder (or the model, as `octavo.load` takes it) that has the tokenizer; it is looked

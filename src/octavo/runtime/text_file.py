@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from octavo.errors import DataError, ModelError
+from octavo.errors import DataError, ModelError, SpecError
 from octavo.runtime.backends import BACKENDS, find_backend
 from octavo.runtime.backends.runner import Runner
 from octavo.sentence import SentenceModules, in_folder, read_modules
@@ -22,8 +22,9 @@ Text = str | tuple[str, str]
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model")
 _HEADS = {"last_hidden_state": "encoder", "start_logits": "question-answering"}
 _LENGTH_UNKNOWN = 512
-# in a folder laid out as on the hub, the first of these is the file that is meant
+# where the file of a folder lies; the first is for browsers, unless the second is in float
 _FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx", "model.onnx")
+_AS_LARGE = 1.5  # a file of floats is about four times as large as one of bytes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,8 +55,7 @@ class TextFile:
         self, texts: Sequence[Text], batch_size: int, **options: Any
     ) -> Iterator[tuple[list[int], Any]]:
         """Yield texts of similar length as tokens (batch, length), each with the texts' positions."""
-        if isinstance(texts, str) or not texts:
-            raise DataError("no texts were given; give a list with at least one text")
+        _check_texts(texts, batch_size)
         order = sorted(range(len(texts)), key=lambda index: len("".join(texts[index])))
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
@@ -88,6 +88,8 @@ def open_text_file(
         threads: how many cores to use; the backend's choice if left out.
         run: the file as it was opened already.
     """
+    if threads is not None and threads < 1:
+        raise SpecError(f"{threads} threads were asked for; use 1 or more, or leave it to the backend")
     path = _file_of(Path(file))
     chosen = find_backend(backend) if backend is not None else _backend_of(path)
     folder = tokenizer_folder(path, tokenizer)
@@ -114,6 +116,19 @@ def open_text_file(
         max_length=max_length or file_length(metadata, modules, loaded),
         settings=settings,
     )
+
+
+def _check_texts(texts: Sequence[Text], batch_size: int) -> None:
+    if not isinstance(texts, Sequence):
+        raise DataError(f"texts are a {type(texts).__name__}; give a list, such as list(texts)")
+    if isinstance(texts, str) or not texts:
+        raise DataError("no texts were given; give a list with at least one text")
+    for number, text in enumerate(texts, 1):
+        parts = [text] if isinstance(text, str) else text if isinstance(text, tuple | list) else ()
+        if len(parts) not in (1, 2) or not all(isinstance(part, str) for part in parts):
+            raise DataError(f"text {number} is {text!r:.60}; give a string, or a pair of strings")
+    if batch_size < 1:
+        raise DataError(f"{batch_size} texts per batch were asked for; use 1 or more")
 
 
 class TextModel:
@@ -153,13 +168,15 @@ class TextModel:
 def _file_of(given: Path) -> Path:
     if not given.is_dir():
         return given
-    found = next((given / name for name in _FILES if (given / name).is_file()), None)
-    if found is None:
+    found = [given / name for name in _FILES if (given / name).is_file()]
+    if not found:
         raise ModelError(
-            f"{given} has no exported file ({', '.join(_FILES)}); give the file itself, or write such a "
-            "folder with octavo export --layout hub"
+            f"{given} has no exported file ({', '.join(_FILES)}); give the file itself, write such a folder "
+            "with octavo export --layout hub, or open a model of torch with octavo.load"
         )
-    return found
+    sizes = [file.stat().st_size for file in found]
+    # a file for browsers takes longer here than its twin for servers
+    return found[1] if len(found) > 1 and sizes[1] < _AS_LARGE * sizes[0] else found[0]
 
 
 def _backend_of(path: Path) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 import octavo
-from octavo.errors import ModelError, OutputError
+from octavo.errors import ModelError, OctavoWarning, OutputError, SpecError
 from octavo.graph import Encoder, QuantizedEncoder
 from octavo.runtime import Classifier, Embedder
 from octavo.runtime.backends.openvino import OPENVINO
@@ -119,6 +120,19 @@ def test_a_float_classifier_has_no_quantized_files(
     assert "text-classification" in card and "agreement" in card
     for file in ("onnx/model.onnx", "openvino/openvino_model.xml"):
         assert Classifier(tmp_path / "hub" / file).labels == ("no", "yes")
+
+
+def test_a_model_without_a_tokenizer_is_warned_of(tiny_encoder: Encoder, tmp_path: Path) -> None:
+    with pytest.warns(OctavoWarning, match="has no tokenizer, without which others' tools read no texts"):
+        write_hub_folder(replace(tiny_encoder, tokenizer=None), tmp_path / "hub")
+    assert "tokenizer.json" not in files_of(tmp_path / "hub")
+
+
+def test_a_model_that_no_file_can_hold_leaves_nothing_behind(tiny_encoder: Encoder, tmp_path: Path) -> None:
+    grouped = octavo.quantize(tiny_encoder, octavo.recipe("w8a8-peg6"), calibration=list(TEXTS))
+    with pytest.raises(SpecError, match="several scales per tensor, which integer kernels cannot express"):
+        write_hub_folder(grouped, tmp_path / "hub")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_laid_out_twice_needs_force_and_others_are_spared(

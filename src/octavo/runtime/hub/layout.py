@@ -12,12 +12,13 @@ README.md                                         the model card
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from octavo.errors import ModelError
+from octavo.errors import ModelError, OctavoWarning
 from octavo.fidelity import Quality
 from octavo.files import check_output, write_folder
 from octavo.graph import Encoder, QuantizedEncoder
@@ -193,6 +194,13 @@ def _write_beside(model: Encoder, draft: Path) -> None:
         model.config.save_pretrained(draft)
         if model.tokenizer is not None:
             model.tokenizer.save_pretrained(draft)
+        else:
+            warnings.warn(
+                f"{model.name} has no tokenizer, without which others' tools read no texts; add its files to "
+                "the folder",
+                OctavoWarning,
+                stacklevel=3,
+            )
     write_files(model.sentence, draft)
     if isinstance(model, QuantizedEncoder):
         (draft / RECIPE).write_text(dump_recipe(model.recipe), encoding="utf-8")

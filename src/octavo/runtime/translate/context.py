@@ -137,8 +137,12 @@ class Translation:
     def once(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add a node, or return the result of the equal node that was added before."""
         key = (operator, *inputs, repr(sorted(attributes.items())))
+        return self.shared(key, lambda: self.graph.add(operator, *inputs, **attributes))
+
+    def shared(self, key: tuple[str, ...], write: Callable[[], str]) -> str:
+        """Return what is written under a key, which is written when it is first asked for."""
         if key not in self._cache:
-            self._cache[key] = self.graph.add(operator, *inputs, **attributes)
+            self._cache[key] = write()
         return self._cache[key]
 
     def tensor(self, node: fx.Node) -> Tensor | None:

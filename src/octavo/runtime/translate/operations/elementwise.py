@@ -12,7 +12,7 @@ from octavo.errors import ModelError
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.graph.sites.flow import operation
 from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
-from octavo.runtime.translate.operations.exact import exact_gelu, unary
+from octavo.runtime.translate.operations.exact import EXACT, exact_gelu
 from octavo.runtime.translate.operations.table import translates
 
 _UNARY = {
@@ -60,9 +60,14 @@ def _unary(t: Translation, node: fx.Node) -> Value:
         return _size_arithmetic(t, node, _UNARY[operation(node)])
     dtype = node.meta["val"].dtype
     names, flat = operands(t, node, [node.args[0]], dtype)
-    if dtype == torch.float32:
-        return Value(name=unary(t, _UNARY[operation(node)], names[0], node.name), flat=flat)
-    return Value(name=t.graph.add(_UNARY[operation(node)], *names, name=node.name), flat=flat)
+    return Value(name=_function(t, _UNARY[operation(node)], names[0], node.name, dtype), flat=flat)
+
+
+def _function(t: Translation, name: str, x: str, result: str = "", dtype: torch.dtype = torch.float32) -> str:
+    """Write a function of one number, as the same bits everywhere if the file asks for it."""
+    if t.options.exact_floats and dtype == torch.float32 and name in EXACT:
+        return EXACT[name](t, x, result)
+    return t.graph.add(name, x, name=result)
 
 
 @translates(*_BINARY)
@@ -145,7 +150,9 @@ def _gelu_written_out(t: Translation, x: str, approximate: str) -> str:
 
     if approximate == "tanh":
         cube = t.graph.add("Mul", t.graph.add("Mul", x, t.graph.add("Mul", x, x)), number(0.044715))
-        inner = unary(t, "Tanh", t.graph.add("Mul", t.graph.add("Add", x, cube), number(0.7978845608028654)))
+        inner = _function(
+            t, "Tanh", t.graph.add("Mul", t.graph.add("Add", x, cube), number(0.7978845608028654))
+        )
     else:
         inner = t.graph.add("Erf", t.graph.add("Div", x, number(1.4142135623730951)))
     return t.graph.add("Mul", t.graph.add("Mul", x, t.graph.add("Add", inner, number(1.0))), number(0.5))
@@ -154,7 +161,9 @@ def _gelu_written_out(t: Translation, x: str, approximate: str) -> str:
 @translates("silu")
 def _silu(t: Translation, node: fx.Node) -> Value:
     names, flat = operands(t, node, [node.args[0]], node.meta["val"].dtype)
-    return Value(name=t.graph.add("Mul", names[0], unary(t, "Sigmoid", names[0]), name=node.name), flat=flat)
+    return Value(
+        name=t.graph.add("Mul", names[0], _function(t, "Sigmoid", names[0]), name=node.name), flat=flat
+    )
 
 
 @translates("rsqrt", "reciprocal")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import fx
 from octavo.errors import ModelError
 from octavo.graph.sites.flow import operation
 from octavo.runtime.translate.context import Translation, Value
-from octavo.runtime.translate.operations.exact import in_64_bits
+from octavo.runtime.translate.operations.exact import exact_norm, exact_softmax
 from octavo.runtime.translate.operations.table import translates
 from octavo.runtime.translate.weights import (
     add_apart,
@@ -58,14 +57,23 @@ def _layer_norm(t: Translation, node: fx.Node) -> Value:
     inputs.append(t.full(weight) if weight is not None else t.graph.constant(np.ones(shape), np.float32))
     inputs += [t.full(bias)] if bias is not None else []
     attributes: dict[str, Any] = {"axis": -len(shape), "epsilon": float(str(epsilon))}
-    write = partial(in_64_bits, t) if t.options.exact_floats else t.graph.add
-    return Value(name=write("LayerNormalization", *inputs, name=node.name, **attributes), flat=flat)
+    if t.options.exact_floats and len(shape) == 1:
+        added = inputs[2] if bias is not None else None
+        return Value(
+            name=exact_norm(
+                t, inputs[0], inputs[1], added, width=shape[0], epsilon=attributes["epsilon"], name=node.name
+            ),
+            flat=flat,
+        )
+    return Value(name=t.graph.add("LayerNormalization", *inputs, name=node.name, **attributes), flat=flat)
 
 
 @translates("softmax")
 def _softmax(t: Translation, node: fx.Node) -> Value:
-    write = partial(in_64_bits, t) if t.options.exact_floats else t.graph.add
-    return Value(name=write("Softmax", t.full(node.args[0]), name=node.name, axis=int(str(node.args[1]))))
+    source, axis = t.full(node.args[0]), int(str(node.args[1]))
+    if t.options.exact_floats:
+        return Value(name=exact_softmax(t, source, axis, node.name))
+    return Value(name=t.graph.add("Softmax", source, name=node.name, axis=axis))
 
 
 @translates("conv1d", "conv2d")
