@@ -36,6 +36,16 @@ def products_of_bytes(graph: GraphProto, operators: Container[str]) -> dict[str,
     return products
 
 
+def split_in_heads(graph: GraphProto) -> set[str]:
+    """Return the bytes that were split after they went into heads, (batch, heads, length, width)."""
+    return {
+        name
+        for node in graph.node
+        if node.op_type == "Split" and any(a.name == "axis" and a.i == 1 for a in node.attribute)
+        for name in node.output
+    }
+
+
 def _source(name: str, makers: dict[str, NodeProto]) -> str:
     """Return what is dequantized behind a name, past transposes and views."""
     node = makers.get(name)
@@ -51,4 +61,6 @@ def _is_bytes(name: str, makers: dict[str, NodeProto], stored: dict[str, int]) -
     node = makers.get(source)
     if node is not None and node.op_type == "Split":  # products of one tensor are joined
         node = makers.get(node.input[0])
+        while node is not None and node.op_type in ("Transpose", "Reshape"):
+            node = makers.get(node.input[0])
     return node is not None and node.op_type == "QuantizeLinear" and stored.get(node.input[2]) in _BYTES

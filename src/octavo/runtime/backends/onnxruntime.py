@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.runtime.backends.backend import IntegerReport
 from octavo.runtime.backends.onnx_files import OnnxBackend
-from octavo.runtime.backends.onnx_products import products_of_bytes, quantized_products
+from octavo.runtime.backends.onnx_products import products_of_bytes, quantized_products, split_in_heads
 from octavo.runtime.backends.runner import Arrays, Runner, complete
 from octavo.runtime.targets import TARGETS
 from octavo.runtime.translate.options import INTEGERS
@@ -79,7 +79,11 @@ class OnnxRuntime(OnnxBackend):
         model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in sites)
         options = _session_options()
         _compute_exactly(options)
-        return _opened(model.SerializeToString(), options)(batch)
+        results = _opened(model.SerializeToString(), options)(batch)
+        for name in split_in_heads(model.graph).intersection(sites):
+            heads = results[name]
+            results[name] = heads.swapaxes(1, 2).reshape(-1, heads.shape[1] * heads.shape[3])
+        return results
 
 
 def _session_options() -> Any:

@@ -16,6 +16,7 @@ from octavo.runtime.translate.grids import integer_type, is_clipped
 
 _BIAS_LIMIT = 2**30
 _SHIFT = 128  # from signed bytes to unsigned ones
+_POSITIONS = 1024  # tables of positions are, up to so many rows, where positions count from 0 on
 _FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
 ONNX_RUNTIME = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
@@ -303,19 +304,46 @@ def gather_rows(t: Translation, weight: fx.Node, indices: str, name: str) -> str
     quantizer, integers = integers_of(t, weight)
     scale, zero_point = grid_along(quantizer, 0)
     # Cast and Mul, not DequantizeLinear: ONNX Runtime would move that behind the views that follow, and fail
-    if len(integers) <= _FEW_ROWS and not _is_packed_table(quantizer):
-        stored = _floats(t, store(t, quantizer, integers.cpu().numpy()))
-        column = (-1, 1) if scale.ndim else ()
-        step, shift = (
-            t.graph.constant(each.reshape(column), np.float32, "scale") for each in (scale, zero_point)
-        )
-        whole = _dequantized(t, stored, step, shift if zero_point.any() else None, "")
-        return t.graph.add("Gather", whole, indices, name=name, axis=0)
+    if not _is_packed_table(quantizer):
+        if len(integers) <= _FEW_ROWS:
+            return t.graph.add("Gather", _whole_table(t, weight), indices, name=name, axis=0)
+        end = _counted_to(t, indices)
+        if end is not None and len(integers) <= _POSITIONS:
+            rows = t.graph.add("Unsqueeze", _whole_table(t, weight), t.graph.constant([0], np.int64))
+            bounds = [t.graph.constant([0], np.int64), end, t.graph.constant([1], np.int64)]
+            return t.graph.add("Slice", rows, *bounds, name=name)
     rows = _integer_rows(t, quantizer, integers, indices)
     short = fits_half(torch.from_numpy(scale))
     step = _per_row(t, scale, np.float16 if short else np.float32, indices)
     offset = _per_row(t, zero_point, integer_type(quantizer), indices) if zero_point.any() else None
     return _dequantized(t, rows, step, offset, name)
+
+
+def _whole_table(t: Translation, weight: fx.Node) -> str:
+    """Write a table as floats, which a runtime computes once, when it loads the file."""
+    quantizer, integers = integers_of(t, weight)
+    scale, zero_point = grid_along(quantizer, 0)
+    short = fits_half(torch.from_numpy(scale))
+    column = (-1, 1) if scale.ndim else ()
+    step = t.graph.constant(scale.reshape(column), np.float16 if short else np.float32, "scale")
+    shift = t.graph.constant(zero_point.reshape(column), np.float32, "scale") if zero_point.any() else None
+    stored = _floats(t, store(t, quantizer, integers.cpu().numpy()))
+    return _dequantized(t, stored, _floats(t, step) if short else step, shift, "")
+
+
+def _counted_to(t: Translation, indices: str) -> str | None:
+    """Return the end, a tensor of one number, of indices (1, n) that count from 0: those of positions."""
+    added = t.graph.maker(indices)
+    counted = t.graph.maker(added.input[0]) if added is not None and added.op_type == "Unsqueeze" else None
+    if added is None or counted is None or counted.op_type != "Range":
+        return None
+    end = t.graph.maker(counted.input[1])
+    zero, one = (t.full(number, torch.int64) for number in (0, 1))
+    counts_up = [counted.input[0], counted.input[2]] == [zero, one]
+    leading = added.input[1] == t.graph.constant([0], np.int64)
+    return (
+        str(end.input[0]) if end is not None and end.op_type == "Squeeze" and counts_up and leading else None
+    )
 
 
 def _floats(t: Translation, integers: str) -> str:

@@ -52,7 +52,7 @@ def _layer_norm(t: Translation, node: fx.Node) -> Value:
     source, shape = _node(node.args[0]), list(node.args[1])  # type: ignore[arg-type]
     given: list[Any] = [*node.args[2:5], *(None, None, 1e-5)[len(node.args) - 2 :]]
     weight, bias, epsilon = given[:3]
-    flat = t.is_hidden_state(source) and t.value(source).flat and len(shape) == 1
+    flat = t.is_hidden_state(source) and len(shape) == 1
     inputs = [t.rows(source) if flat else t.full(source)]
     inputs.append(t.full(weight) if weight is not None else t.graph.constant(np.ones(shape), np.float32))
     inputs += [t.full(bias)] if bias is not None else []
