@@ -28,6 +28,7 @@ class Editor:
     def __init__(self, source: fx.GraphModule, quantizers: Mapping[str, Quantizer]) -> None:
         self.module = fx.GraphModule(source, deepcopy(source.graph))
         self.graph = self.module.graph
+        self.device = next((each.device for each in self.module.parameters()), torch.device("cpu"))
         self.quantizers = {name: copy_quantizer(quantizer) for name, quantizer in quantizers.items()}
         for name, quantizer in self.quantizers.items():
             self._holder().add_module(label(name), quantizer)
@@ -72,9 +73,11 @@ class Editor:
         *parents, leaf = path.split(".")
         holder = self._holder(*parents)
         if isinstance(value, nn.Parameter):
+            if value.device != self.device:
+                value = nn.Parameter(value.detach().to(self.device), requires_grad=value.requires_grad)
             holder.register_parameter(leaf, value)
         else:
-            holder.register_buffer(leaf, value, persistent=False)
+            holder.register_buffer(leaf, value.to(self.device), persistent=False)
         node = self.graph.get_attr(path)
         # the recorded shapes stay on the device and in the type of capture, whatever the model is moved to
         with like.meta["val"].fake_mode:

@@ -120,24 +120,22 @@ class _Spilling:
         call = self.editor.call_of(name)
         source = call.args[0]
         assert isinstance(source, fx.Node)
-        width, device = int(source.meta["val"].shape[-1]), self.model.device
-        moved = {key: getattr(plan, key).to(device) for key in ("source", "offset", "rest")}
-        plan = replace(plan, **moved)
+        width, device = int(source.meta["val"].shape[-1]), self.editor.device
+        plan = replace(plan, source=plan.source.to(device), rest=plan.rest.to(device))
         index = torch.cat((torch.arange(width, device=device), plan.source))
-        offset = torch.cat((torch.zeros(width, dtype=torch.float64, device=device), plan.offset)).float()
+        offset = torch.cat((torch.zeros(width, dtype=torch.float64), plan.offset)).float()
         path = f"{HOLDER}.{label(name)}"
         with self.editor.graph.inserting_before(call):
             wide = self._remake(path, reach, index, width)
-            low, high = torch.tensor((plan.low, plan.high), device=device)
-            constants = {"offset": offset, "low": low, "high": high}
+            constants = {"offset": offset, "low": torch.tensor(plan.low), "high": torch.tensor(plan.high)}
             added = {
                 key: self.editor.tensor(
                     f"{path}.{key}", nn.Parameter(value.float(), requires_grad=False), source
                 )
                 for key, value in constants.items()
             }
-            shifted = self.editor.call(_ATEN.sub.Tensor, wide, added["offset"])
-            clipped = self.editor.call(_ATEN.clamp.Tensor, shifted, added["low"], added["high"])
+            moved = self.editor.call(_ATEN.sub.Tensor, wide, added["offset"])
+            clipped = self.editor.call(_ATEN.clamp.Tensor, moved, added["low"], added["high"])
             whole = self._requantized(name, clipped)
         call.replace_all_uses_with(whole)
         self.editor.erase(call)
