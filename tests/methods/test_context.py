@@ -23,13 +23,22 @@ def test_a_masked_language_model_is_calibrated_with_masks(language_model: Encode
     mask = language_model.tokenizer.mask_token_id
     batches = batches_of(language_model, TEXTS, 1, 0, None)
     plain, masked = batches[: len(TEXTS)], batches[len(TEXTS) :]
-    assert len(masked) == len(plain)
+    assert len(masked) == 2 * len(plain)
     assert not any(bool((batch["input_ids"] == mask).any()) for batch in plain)
     places = [batch["input_ids"] == mask for batch in masked]
     assert all(bool(place.any()) for place in places)
-    for before, after, place in zip(plain, masked, places, strict=True):
+    for before, after, place in zip(2 * plain, masked, places, strict=True):
         assert torch.equal(before["input_ids"][~place], after["input_ids"][~place])
         assert not set(before["input_ids"][place].tolist()) & set(language_model.tokenizer.all_special_ids)
+
+
+def test_texts_are_masked_here_and_there_and_densely(language_model: Encoder) -> None:
+    """Values reach further the more masks a text has, and users ask for one word as for whole phrases."""
+    assert language_model.tokenizer is not None
+    masked = batches_of(language_model, TEXTS, 1, 0, None)[len(TEXTS) :]
+    counts = [int((batch["input_ids"] == language_model.tokenizer.mask_token_id).sum()) for batch in masked]
+    few, many = sum(counts[: len(TEXTS)]), sum(counts[len(TEXTS) :])
+    assert 1.5 * few < many
 
 
 def test_texts_with_masks_of_their_own_stay_as_they_are(language_model: Encoder) -> None:

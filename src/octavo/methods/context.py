@@ -21,8 +21,8 @@ from octavo.progress import Progress, silent
 
 Calibration = Sequence[Text] | Iterable[Mapping[str, Tensor]]
 Batches = Sequence[Mapping[str, Tensor]]
-_EVERY = 7
-"""One token in so many is masked in training as well, about."""
+_EVERY = (7, 3)
+"""One token in so many is masked: as in training, and many, as when whole words are asked for."""
 _READS_PADDING = (
     "{} ({}) reads padding: what it computes for a text changes with the padding beside it, in float too. "
     "Ranges were found on texts with and without padding; results depend on how texts are batched, so batch "
@@ -117,10 +117,11 @@ def _family(encoder: Encoder) -> str:
 
 
 def _masked(encoder: Encoder, batches: Batches) -> list[Mapping[str, Tensor]]:
-    """Return the batches with every seventh token masked, for a masked language model; none for others.
+    """Return the batches with few and with many tokens masked, for a masked language model; none for others.
 
-    It is asked at masks, which reach where no other token does: ranges from plain texts would cut them off.
-    None either where the texts have masks of their own.
+    It is asked at masks, which reach where no other token does, and further the more of them a text has:
+    ranges from plain texts, or from texts with few masks, would cut them off. None either where the texts
+    have masks of their own.
     """
     mask = getattr(encoder.tokenizer, "mask_token_id", None)
     if encoder.head != "masked-lm" or mask is None:
@@ -129,10 +130,11 @@ def _masked(encoder: Encoder, batches: Batches) -> list[Mapping[str, Tensor]]:
         return []
     special = torch.tensor(encoder.tokenizer.all_special_ids if encoder.tokenizer else [])
     made: list[Mapping[str, Tensor]] = []
-    for number, batch in enumerate(batches):
-        ids = batch["input_ids"]
-        chosen = (torch.arange(ids.shape[1]) + number) % _EVERY == 0
-        made.append({**batch, "input_ids": ids.masked_fill(chosen & ~torch.isin(ids, special), mask)})
+    for every in _EVERY:
+        for number, batch in enumerate(batches):
+            ids = batch["input_ids"]
+            chosen = (torch.arange(ids.shape[1]) + number) % every == 0
+            made.append({**batch, "input_ids": ids.masked_fill(chosen & ~torch.isin(ids, special), mask)})
     return made
 
 

@@ -216,6 +216,8 @@ class Gptq(WeightRounding, name="gptq"):
         weighted: where ranges are those of least squared error, find them again with the error at every
             input weighted by its mean square, which is the error of the layer's output.
         relative: let every token count alike, whatever its size; otherwise as its square.
+        only_shared: round only weights that several layers read (ALBERT's depths), whose errors are the same
+            each time and add up; all others, and tables, go to nearest.
     """
 
     order: bool = True
@@ -226,6 +228,7 @@ class Gptq(WeightRounding, name="gptq"):
     shrinkage: float = 0.7
     weighted: bool = False
     relative: bool = False
+    only_shared: bool = False
 
     def __post_init__(self) -> None:
         check_flag("order", self.order)
@@ -236,6 +239,7 @@ class Gptq(WeightRounding, name="gptq"):
         object.__setattr__(self, "shrinkage", check_share("shrinkage", self.shrinkage))
         check_flag("weighted", self.weighted)
         check_flag("relative", self.relative)
+        check_flag("only_shared", self.only_shared)
 
 
 # -- ranges --------------------------------------------------------------------------------------------------

@@ -115,6 +115,10 @@ _IBERT = Recipe(
 
 _NORM_OUTPUTS = ("embedding_norm", "layer_output", "attention_input", "ffn_input", "final_norm")
 
+# What linear layers read beside these: of bottlenecks (MobileBERT), and where factors of depths that share
+# their weights (ALBERT) begin; without it none of those depths could take any.
+_ENTRIES = ("norm", "embedding_projection", "embedding_lookup")
+
 _INT8 = Recipe(
     name="int8",
     description="static W8A8 for CPUs, what we recommend to deploy; in no table of the paper",
@@ -127,8 +131,10 @@ _INT8 = Recipe(
         Override(roles=_ATTENTION_OPERANDS, symmetric=True, optional=True),
     ),
     passes=(
-        Equalize(roles=(*_NORM_OUTPUTS, "value", "attention_context"), optional=True),
+        Equalize(roles=(*_NORM_OUTPUTS, *_ENTRIES, "value", "attention_context"), optional=True),
         Spill(roles=("ffn_hidden",), optional=True),
+        # Errors of weights that all depths share add up; elsewhere this rounds nothing and costs nothing.
+        Gptq(only_shared=True),
         # An odd token ([CLS] in MobileBERT reaches 4e7) ruins every range; healthy models skip the search.
         ClipTokens(above=0.05),
         BiasCorrection(guarded=True),
@@ -186,7 +192,9 @@ _TABLES_4_BITS = Override(
     estimator=Mse(),
 )
 
-_INT8_GPTQ = tuple(sorted((*_INT8.passes, Gptq()), key=lambda entry: entry.stage))
+_INT8_GPTQ = tuple(
+    replace(entry, only_shared=False) if isinstance(entry, Gptq) else entry for entry in _INT8.passes
+)
 
 _INT8_SMALL = replace(
     _INT8,

@@ -143,16 +143,31 @@ def test_at_16_bits_folding_is_the_identity_even_where_layers_share_weights(fami
 def test_a_weight_that_reads_another_tensor_elsewhere_is_not_scaled_and_that_is_said() -> None:
     """The first of ALBERT's layers reads the embeddings' projection, with the weights of all the others."""
     _, albert = families.captured("albert")
+    without = replace(WIDE, passes=(Fold(roles=("ffn_input", "layer_output")),))
     with pytest.warns(OctavoWarning, match=r"not folded.*layer_output: its weights are shared with layers"):
-        model = octavo.quantize(albert, WIDE, calibration=BATCHES)
+        model = octavo.quantize(albert, without, calibration=BATCHES)
     folded = {name.split(".")[1] for name, _ in model.graph.named_parameters() if name.startswith("folded.")}
     assert "layers_0_ffn_input" in folded and "layers_0_layer_output" not in folded
 
 
-def test_a_head_tied_to_the_token_embeddings_is_not_scaled() -> None:
+def test_depths_that_share_weights_take_factors_together_with_what_enters_the_first() -> None:
+    _, albert = families.captured("albert")
+    roles = ("embedding_projection", "layer_output")
+    model = octavo.quantize(albert, replace(WIDE, passes=(Fold(roles=roles),)), calibration=BATCHES)
+    folded = {name.split(".")[1] for name, _ in model.graph.named_parameters() if name.startswith("folded.")}
+    assert "layers_0_layer_output" in folded
+    name = model.output_names[0]
+    torch.testing.assert_close(model(BATCHES[0])[name], albert(BATCHES[0])[name], rtol=0, atol=2e-3)
+
+
+def test_a_head_tied_to_the_token_embeddings_is_refused_where_nothing_else_is_asked_for() -> None:
     _, bert = families.captured("bert", "masked-lm")
+    alone, optional = (
+        replace(WIDE, passes=(Fold(roles=("head_norm",), optional=optional),)) for optional in (False, True)
+    )
+    sentence = r"fold: none of its 1 sites can be folded \(.*head\.norm.*shared.*optional: true"
+    with pytest.raises(SpecError, match=sentence):
+        octavo.quantize(bert, alone, calibration=BATCHES)
     with pytest.warns(OctavoWarning, match="1 sites are not folded"):
-        model = octavo.quantize(
-            bert, replace(WIDE, passes=(Fold(roles=("head_norm",)),)), calibration=BATCHES
-        )
+        model = octavo.quantize(bert, optional, calibration=BATCHES)
     assert not [name for name, _ in model.graph.named_parameters() if name.startswith("folded.")]

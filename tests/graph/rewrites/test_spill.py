@@ -131,7 +131,12 @@ def test_other_ranges_than_one_static_one_are_refused(
 
 
 def test_sites_that_no_linear_layer_makes_stay_and_that_is_said(uneven: Encoder) -> None:
-    norms = replace(RECIPE, passes=(Spill(roles=("ffn_input",)),))
+    alone = replace(RECIPE, passes=(Spill(roles=("ffn_input",)),))
+    with pytest.raises(
+        SpecError, match=r"spill: none of its 2 sites can spill.*layers\.0\.ffn_input\); take"
+    ):
+        octavo.quantize(uneven, alone, calibration=TEXTS)
+    norms = replace(RECIPE, passes=(Spill(roles=("ffn_input",), optional=True),))
     with pytest.warns(OctavoWarning, match=r"2 sites do not spill.*layers\.0\.ffn_input\); skip them, or"):
         octavo.quantize(uneven, norms, calibration=TEXTS)
 

@@ -219,12 +219,20 @@ def test_a_site_that_something_else_reads_is_named_with_the_reason() -> None:
     with pytest.warns(
         OctavoWarning, match=r"layers\.0\.ffn_input: not only linear layers read it\) and keep one range"
     ):
+        quantized(Equalize(roles=("ffn_input", "value")), placement="full")
+
+
+def test_a_pass_that_can_do_nothing_is_refused_with_a_remedy() -> None:
+    sentence = (
+        r"equalize: none of its 2 sites.*ffn_input: not only linear layers read it\); take the pass out or"
+    )
+    with pytest.raises(SpecError, match=sentence):
         quantized(Equalize(roles=("ffn_input",)), placement="full")
 
 
 def test_rotated_queries_are_not_folded_and_that_is_said() -> None:
     with pytest.warns(OctavoWarning, match=r"layers\.0\.query: .*no linear layer makes it"):
-        quantized(Equalize(roles=("query", "key")), "eurobert")
+        quantized(Equalize(roles=("query", "key"), optional=True), "eurobert")
 
 
 def test_two_passes_for_one_set_of_channels_are_refused() -> None:
@@ -253,6 +261,8 @@ def test_a_pattern_that_matches_nothing_is_refused() -> None:
 
 def test_sites_that_no_norm_makes_keep_their_gamma_and_that_is_said() -> None:
     with pytest.warns(OctavoWarning, match=r"2 sites are not folded.*ffn_hidden: no norm makes it"):
+        quantized(MigrateGamma(roles=("ffn_input", "ffn_hidden")))
+    with pytest.raises(SpecError, match=r"migrate-gamma: none of its 2 sites.*ffn_hidden: no norm makes it"):
         quantized(MigrateGamma(roles=("ffn_hidden",)))
 
 

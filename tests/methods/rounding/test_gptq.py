@@ -180,3 +180,28 @@ def test_correlations_that_few_texts_show_are_not_relied_on(bert: Encoder) -> No
     recipe = replace(RECIPE, overrides=LINEAR, passes=(Gptq(shrinkage=1.0),))
     alone, nearest = quantize(bert, recipe, BATCHES), quantize(bert, replace(recipe, passes=()))
     assert torch.equal(alone(BATCHES[0])["logits"], nearest(BATCHES[0])["logits"])
+
+
+SHARED = replace(RECIPE, name="shared", passes=(Gptq(only_shared=True),))
+
+
+def test_only_weights_that_depths_share_are_rounded_where_that_is_asked_for() -> None:
+    encoder = families.captured("albert", "encoder")[1]
+    nearest, model = attached(encoder, NEAREST), attached(encoder, SHARED)
+    losses = round_weights(model, BATCHES, Gptq(only_shared=True))
+    linear = {site.name for site in nearest.weight_sites if site.role == "linear_weight"}
+    assert set(losses) == linear - {"embeddings.projection.weight"}
+    assert all(chosen < before for before, chosen in losses.values())
+    changed = {
+        site.name
+        for site in nearest.weight_sites
+        if not torch.equal(nearest.parameter(site), model.parameter(site))
+    }
+    assert changed == set(losses)
+
+
+def test_without_shared_weights_nothing_is_done_and_no_text_is_read() -> None:
+    encoder = families.captured("bert", "encoder")[1]
+    model, nearest = quantize(encoder, SHARED, []), quantize(encoder, NEAREST)
+    for site in nearest.weight_sites:
+        assert torch.equal(model.parameter(site), nearest.parameter(site))

@@ -67,6 +67,11 @@ def _groups(model: QuantizedEncoder, done: Equalization) -> list[list[Channels]]
         refused |= {s: "no norm makes it" for g in groups for c in g if c.norm is None for s in c.sites}
         groups = [group for group in groups if all(channels.norm is not None for channels in group)]
     rest = [name for name in asked if name in refused]
+    if rest and not groups and not done.optional:
+        raise SpecError(
+            f"{done.variant_name}: none of its {len(rest)} sites can be folded (the first is {rest[0]}: "
+            f"{refused[rest[0]]}); take the pass out or say optional: true, and give them groups or more bits"
+        )
     if rest:
         warnings.warn(
             f"{len(rest)} sites are not folded (the first is {rest[0]}: {refused[rest[0]]}) and keep one "

@@ -32,6 +32,12 @@ def run(model: QuantizedEncoder, done: Spill, context: Context) -> QuantizedEnco
     asked = _asked(model, done)
     reaches = spillable(model, asked)
     rest = [name for name in asked if name not in reaches]
+    if rest and not reaches and not done.optional:
+        raise SpecError(
+            f"spill: none of its {len(rest)} sites can spill, as something other than linear layers makes or "
+            "reads them, or their weights are shared with layers that read other tensors (the first is "
+            f"{rest[0]}); take the pass out or say optional: true, and give them groups or more bits"
+        )
     if rest:
         warnings.warn(
             f"{len(rest)} sites do not spill, as something other than linear layers makes or reads them, or "

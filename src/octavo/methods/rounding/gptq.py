@@ -11,6 +11,7 @@ from pathlib import Path
 from octavo.errors import OctavoWarning
 from octavo.graph import QuantizedEncoder
 from octavo.methods.context import Batches, Context
+from octavo.methods.rounding.layers import find_shared_layers
 from octavo.methods.rounding.rounding import Problem, Rounding, round_model
 from octavo.numerics.adaround import Rounded
 from octavo.numerics.gptq import gptq
@@ -20,6 +21,8 @@ from octavo.spec import Gptq
 
 def run(model: QuantizedEncoder, done: Gptq, context: Context) -> QuantizedEncoder:
     """Round the weights of a model whose weights are on their grids, as the pass says."""
+    if done.only_shared and not find_shared_layers(model):
+        return model.rewritten(done)
     round_weights(model, context.batches, done, work=context.work, progress=context.progress)
     return model.rewritten(done)
 
@@ -55,7 +58,10 @@ def round_weights(
             sweeps=settings.sweeps,
         )
 
-    options = {"gptq": asdict(settings)}
+    chosen = asdict(settings)
+    if not settings.only_shared:  # said only where it is: work folders from before it was an option go on
+        del chosen["only_shared"]
+    options = {"gptq": chosen}
     rounding = Rounding(
         method="GPTQ",
         solve=solve,
@@ -63,6 +69,7 @@ def round_weights(
         shrinkage=settings.shrinkage,
         weighted=settings.weighted,
         relative=settings.relative,
+        only_shared=settings.only_shared,
     )
     losses = round_model(model, batches, rounding, work, progress)
     if short:

@@ -19,12 +19,33 @@ class Layer:
     nodes: tuple[str, ...]
     sites: list[Site]
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether each of the weights is read by several layers, as where depths share parameters."""
+        return len(self.nodes) > 1
+
 
 def find_layers(model: QuantizedEncoder, method: str) -> list[Layer]:
     """Return the quantized linear weights in the order of computation, grouped by what their layers read.
 
     A weight that something other than a linear layer reads is named in a warning; `method` is who asks.
     """
+    found, left = _found(model)
+    if not found:
+        raise SpecError(f"recipe {model.recipe.name!r} rounds with {method} but quantizes no linear layer")
+    if left:
+        message = f"{method} rounds {', '.join(left)} to nearest: something else than a linear layer reads it"
+        warnings.warn(message, OctavoWarning, stacklevel=4)
+    return found
+
+
+def find_shared_layers(model: QuantizedEncoder) -> list[Layer]:
+    """Return the quantized linear weights that several layers read; most models have none."""
+    return [layer for layer in _found(model)[0] if layer.is_shared]
+
+
+def _found(model: QuantizedEncoder) -> tuple[list[Layer], list[str]]:
+    """Return the layers, and the weights that something other than linear layers reads."""
     position = {node: index for index, node in enumerate(model.graph.graph.nodes)}
     found: dict[tuple[fx.Node, ...], Layer] = {}
     left: list[str] = []
@@ -38,13 +59,8 @@ def find_layers(model: QuantizedEncoder, method: str) -> list[Layer]:
             continue
         key = tuple(node for node in inputs if isinstance(node, fx.Node))
         found.setdefault(key, Layer(tuple(node.name for node in readers), [])).sites.append(site)
-    if not found:
-        raise SpecError(f"recipe {model.recipe.name!r} rounds with {method} but quantizes no linear layer")
-    if left:
-        message = f"{method} rounds {', '.join(left)} to nearest: something else than a linear layer reads it"
-        warnings.warn(message, OctavoWarning, stacklevel=4)
     first = {node.name: index for node, index in position.items()}
-    return sorted(found.values(), key=lambda layer: first[layer.nodes[0]])
+    return sorted(found.values(), key=lambda layer: first[layer.nodes[0]]), left
 
 
 def _readers(graph: fx.GraphModule, site: Site) -> list[fx.Node]:

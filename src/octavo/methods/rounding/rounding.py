@@ -16,16 +16,16 @@ import torch
 from torch import Tensor
 
 from octavo.errors import CalibrationError
-from octavo.graph import QuantizedEncoder, Site
+from octavo.graph import Encoder, QuantizedEncoder, Site
 from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.quantizer import require_integers
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.relay import Relay
 from octavo.ledger import Ledger, fingerprint
 from octavo.methods.context import Batches
-from octavo.methods.rounding.layers import Layer, find_layers
+from octavo.methods.rounding.layers import Layer, find_layers, find_shared_layers
 from octavo.methods.rounding.moments import Moments, input_moments
-from octavo.methods.rounding.tables import find_lookups, round_table
+from octavo.methods.rounding.tables import Lookup, find_lookups, round_table
 from octavo.numerics import dequantize
 from octavo.numerics.adaround import Rounded
 from octavo.numerics.weighted_mse import weighted_mse_grid
@@ -62,6 +62,7 @@ class Rounding:
         shrinkage: share of the moments off their diagonals that is taken back.
         weighted: find ranges of least squared error again, weighted by the mean square of the inputs.
         relative: every row of an input counts alike.
+        only_shared: leave tables, and weights that one layer reads, at nearest.
         steps: how many steps of about equal work one weight takes.
     """
 
@@ -71,6 +72,7 @@ class Rounding:
     shrinkage: float = 0.0
     weighted: bool = False
     relative: bool = False
+    only_shared: bool = False
     steps: int = 1
 
 
@@ -93,7 +95,7 @@ def round_model(
         raise CalibrationError(f"recipe {model.recipe.name!r} rounds weights with {name}; give it texts")
     reference = model.without_quantizers()
     rows = of_equal_length(batches)
-    tables, layers = find_lookups(model, reference), find_layers(model, name)
+    tables, layers = _what(model, reference, rounding)
     ledger = Ledger(work, _about(model, rows, rounding.options), noun=f"an interrupted run of {name}")
     meter = _Meter([s for layer in layers for s in layer.sites], rounding.steps, model.device, progress)
     relays = Relay(model, rows), Relay(reference, rows)
@@ -105,6 +107,15 @@ def round_model(
         for layer in layers:
             losses |= _round_layer(model, layer, rounding, relays, ledger, meter)
     return losses
+
+
+def _what(
+    model: QuantizedEncoder, reference: Encoder, rounding: Rounding
+) -> tuple[list[Lookup], list[Layer]]:
+    """Return the tables and the layers whose weights are rounded."""
+    if rounding.only_shared:
+        return [], find_shared_layers(model)
+    return find_lookups(model, reference), find_layers(model, rounding.method)
 
 
 def put_integers(model: QuantizedEncoder, site: Site, integers: Tensor) -> None:
