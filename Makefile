@@ -37,9 +37,8 @@ docs: $(DOCS_STAMP)  ## build the documentation site into build/site; ARGS=serve
 	@test ! -f build/site/index.html || echo "open build/site/index.html; it needs no server and no network"
 
 tables: $(STAMP)  ## fill the tables and figures of the pages anew from results/
-	$(BIN)/octavo tables results/minilm --table overview --details -o docs/results.md
-	$(BIN)/octavo tables results/mpnet-base --table ours -o docs/results.md
-	$(BIN)/octavo tables results/minilm-short --table ours -o docs/results.md
+	$(BIN)/octavo tables results/minilm --table ours --table overview --details -o docs/results.md
+	$(BIN)/octavo tables results/mpnet-base --table overview --table ours -o docs/results.md
 	for script in findings recipes; do $(BIN)/python benchmarks/$${script}_table.py || exit; done
 	$(BIN)/python benchmarks/method_tables.py
 

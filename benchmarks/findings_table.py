@@ -3,8 +3,7 @@
     python benchmarks/findings_table.py [--check]
 
 Between `<!-- findings -->` and `<!-- end of findings -->` stands for each row the change of the mean against
-FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/. Rows
-that a model's own folder lacks come, with a dagger, from the shorter run of `SHORTER`, if there is one.
+FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/.
 `make tables` runs this and everything else that fills pages from results/.
 """
 
@@ -28,11 +27,20 @@ PAGE, FIGURE = ROOT / "docs" / "results.md", ROOT / "docs" / "results-findings.s
 MARKS = re.compile(r"(<!-- findings -->\n).*?(<!-- end of findings -->)", flags=re.DOTALL)
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qnli")
 MODELS = {"minilm": "MiniLM, 6 x 384", "mpnet-base": "mpnet-base, 12 x 768"}
-SHORTER = {"minilm": "minilm-short"}
 KINDS = ("quiet", "bar", "hot")
 # in the order of the argument: the disease, the paper's cures, ours, weights, training
 ROWS = (
-    *("w8a8", "w8a8-mp", "w8a8-peg6", "int8-full", "int8", "fp8-full", "fp8"),
+    *(
+        "w8a8",
+        "w8a8-mp",
+        "w8a8-per-embedding",
+        "w8a8-peg6",
+        "int8-full",
+        "int8",
+        "int8-small",
+        "fp8-full",
+        "fp8",
+    ),
     *("w8a32", "int8-weights", "w4a32", "w4a32-adaround", "w4a32-gptq-rows", "w4a8"),
     *("w8a8-qat", "w4a8-qat", "w4a8-e2-qat", "w8a8-distilled", "w4a8-distilled"),
 )
@@ -41,28 +49,26 @@ LONGEST = 12.0
 
 
 class Change(NamedTuple):
-    """What a row changes against FP32, in points; over which tasks; whether in a shorter run."""
+    """What a row changes against FP32, in points; over which tasks."""
 
     points: float
     tasks: list[str]
-    short: bool = False
 
     def __str__(self) -> str:
-        return f"{self.points:+.2f}" + ("\u2020" if self.short else "")
+        return f"{self.points:+.2f}"
 
 
 Source = Callable[[TableRow], Change | None]
 
 
-def measured(folder: str, short: bool = False) -> Source:
+def measured(folder: str) -> Source:
     """Return what tells a row's change against FP32 in a folder of results."""
     scores = summarize(read_results(ROOT / "results" / folder).all())
-    shorter = measured(SHORTER[folder], short=True) if folder in SHORTER else lambda row: None
 
     def change(row: TableRow) -> Change | None:
         tasks = [task for task in TASKS if {(row.name, task), ("fp32", task)} <= set(scores)]
         changes = [scores[row.name, task].median - scores["fp32", task].median for task in tasks]
-        return Change(sum(changes) / len(changes), tasks, short) if changes else shorter(row)
+        return Change(sum(changes) / len(changes), tasks) if changes else None
 
     return change
 
