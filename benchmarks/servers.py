@@ -1,8 +1,8 @@
-"""Open a folder of `octavo export --layout hub` with the tools that it is laid out for, and compare vectors.
+"""Open a folder of `octavo export --layout hub` with tools that it is laid out for, and compare vectors.
 
-Infinity and sentence-transformers' ONNX and OpenVINO backends need other versions of transformers than Octavo,
-so each runs in an environment of its own, which is made first (gigabytes, some minutes) unless its Python is named
-by --infinity or --sentence-transformers:
+Infinity and the backends of sentence-transformers need another transformers than Octavo, so each runs
+in an environment of its own, which is made first (gigabytes, some minutes) unless its Python is named by
+--infinity or --sentence-transformers:
 
     python benchmarks/servers.py -o results/deploy/servers.json
 """
