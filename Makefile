@@ -40,7 +40,7 @@ tables: $(STAMP)  ## fill the tables and figures of the pages anew from results/
 	$(BIN)/octavo tables results/minilm --table ours --table overview --details -o docs/results.md
 	$(BIN)/octavo tables results/mpnet-base --table overview --table ours -o docs/results.md
 	for script in findings recipes; do $(BIN)/python benchmarks/$${script}_table.py || exit; done
-	$(BIN)/python benchmarks/method_tables.py
+	for script in method deploy; do $(BIN)/python benchmarks/$${script}_tables.py || exit; done
 
 dist:  ## build sdist and wheel, check them, install the wheel alone elsewhere and run the demo there
 	@test -n "$(PYTHON)" || { echo "Octavo needs Python 3.11 or newer; name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }

@@ -246,7 +246,9 @@ def test_the_table_of_the_readme_is_what_was_measured() -> None:
         assert f"| {row['score']:.2f} | {read_measure(row, 'cosine.mean') or 1:.3f} |" in line
 
 
-@pytest.mark.parametrize("script", ["recipes_table.py", "method_tables.py", "findings_table.py"])
+@pytest.mark.parametrize(
+    "script", ["recipes_table.py", "method_tables.py", "findings_table.py", "deploy_tables.py"]
+)
 def test_tables_of_pages_are_what_was_measured(script: str) -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / script), "--check"],
