@@ -218,12 +218,14 @@ def test_a_fixed_quantizer_passes_gradients_straight_through() -> None:
     assert x.grad.tolist() == [[0, 1, 1, 0]]
 
 
-def test_training_looks_at_the_weight_and_not_at_its_cached_copy() -> None:
+def test_training_looks_at_a_weight_that_learns_and_not_at_its_cached_copy() -> None:
     weight = torch.randn(6, 8, generator=torch.Generator().manual_seed(1))
     quantizer = fixed(TensorSpec(symmetric=True), weight, WEIGHT)
     quantizer.constant = quantizer(weight)
     assert torch.equal(quantizer.eval()(weight / 2), quantizer.constant)
-    assert not torch.equal(quantizer.train()(weight / 2), quantizer.constant)
+    learning = (weight / 2).requires_grad_()
+    assert not torch.equal(quantizer.train()(learning), quantizer.constant)
+    assert quantizer(learning.detach()) is quantizer.constant  # one that does not learn stays
 
 
 # -- learning ------------------------------------------------------------------------------------------------
