@@ -62,7 +62,7 @@ EXACT = {"Erf": exact_erf, "Sigmoid": exact_sigmoid, "Tanh": exact_tanh}
 def exact_softmax(t: Translation, x: str, axis: int, name: str = "") -> str:
     """Write softmax along an axis."""
     # the difference of two infinities has no exponential: where all is masked, all weigh alike
-    x = t.graph.add("Max", x, _number(t, np.finfo(np.float32).min))
+    x = t.graph.add("Max", x, _number(t, float(np.finfo(np.float32).min)))
     powers = _exp(t, t.graph.add("Sub", x, _reduced(t, "ReduceMax", x, axis)))
     return t.graph.add("Div", powers, _sum_of_fractions(t, powers, axis), name=name)
 
