@@ -30,8 +30,8 @@ OPTIONS = {
     "--output --device --head",
     "evaluate": "--against --texts --task --data --text --label --vectors --split --max-length "
     "--batch-size --device --head --tokenizer",
-    "export": "--output --to --layout --texts --against --model-onnx --backend --opset --check "
-    "--target --reduce-range --force",
+    "export": "--output --to --layout --texts --against --model-onnx --model-quantized --backend --opset "
+    "--check --target --reduce-range --force",
     "push": "--private --pull-request --message",
     "bench": "--backend --invariance --batches --lengths --texts --tokenizer --task --data --text --label "
     "--threads --seconds --memory --output --force",
