@@ -51,7 +51,8 @@ from infinity_emb import AsyncEmbeddingEngine, EngineArgs
 options = dict(engine="optimum", device="cpu", model_warmup=False, pooling_method="mean")
 
 async def run():
-    async with AsyncEmbeddingEngine.from_args(EngineArgs(model_name_or_path=folder, **options)) as engine:
+    engine = AsyncEmbeddingEngine.from_args(EngineArgs(model_name_or_path=folder, **options))
+    async with engine:
         vectors, _ = await engine.embed(sentences=texts)
     found["onnx/model_quantized.onnx"] = [vector.tolist() for vector in vectors]
 
