@@ -44,6 +44,10 @@ def vectors() -> str:
     return "\n".join(lines)
 
 
+def milliseconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def times() -> str:
     lines = [
         "| | Python, `vnni` | Python, `web` | WebAssembly, `vnni` | WebAssembly, `web` |",
@@ -51,9 +55,7 @@ def times() -> str:
     ]
     for shape, found in read("browser.json")["milliseconds"].items():
         numbers = [*found["Python"], *found["WebAssembly"]]
-        lines.append(
-            f"| {shape.replace('x', ' x ')} | " + " | ".join(f"{each:.3g}" for each in numbers) + " |"
-        )
+        lines.append(f"| {shape.replace('x', ' x ')} | " + " | ".join(map(milliseconds, numbers)) + " |")
     return "\n".join(lines)
 
 
@@ -128,7 +130,7 @@ def peers() -> str | None:
                     f"{row['cosine']:.4f} ({row['worst']:.3f})",
                     f"{row['neighbours']:.0%}".replace("%", " %"),
                     f"{row['stsb'] - rows[FLOAT]['stsb']:+.2f}",
-                    *(f"{row[f'ms_{shape}']:.3g}" for shape in ("32x128", "1x32")),
+                    *(milliseconds(row[f"ms_{shape}"]) for shape in ("32x128", "1x32")),
                 )
                 lines.append(f"| {MODELS[model]} | {name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
