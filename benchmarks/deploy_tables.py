@@ -1,6 +1,7 @@
-"""Fill the tables of docs/drop-in.md and docs/deploy.md: browsers, servers, processors.
+"""Fill the tables of what is deployed: browsers, servers, processors, and what others make.
 
-They are what results/deploy has; what stands elsewhere on the pages is left as it is:
+They are what results/deploy has; what stands elsewhere on the pages is left as it is, and so is a table
+that nothing was measured for yet:
 
     python benchmarks/deploy_tables.py [--check]
 """
@@ -43,6 +44,10 @@ def vectors() -> str:
     return "\n".join(lines)
 
 
+def milliseconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def times() -> str:
     lines = [
         "| | Python, `vnni` | Python, `web` | WebAssembly, `vnni` | WebAssembly, `web` |",
@@ -50,9 +55,7 @@ def times() -> str:
     ]
     for shape, found in read("browser.json")["milliseconds"].items():
         numbers = [*found["Python"], *found["WebAssembly"]]
-        lines.append(
-            f"| {shape.replace('x', ' x ')} | " + " | ".join(f"{each:.3g}" for each in numbers) + " |"
-        )
+        lines.append(f"| {shape.replace('x', ' x ')} | " + " | ".join(map(milliseconds, numbers)) + " |")
     return "\n".join(lines)
 
 
@@ -73,23 +76,86 @@ def processors() -> str:
     return "\n".join(lines)
 
 
+MODELS = {"minilm": "all-MiniLM-L6", "gte-small": "gte-small", "mpnet-base": "mpnet-base"}
+FLOAT = "torch, float"
+
+
+def efficiency() -> dict[str, Any]:
+    """Return what benchmarks/efficiency.py measured, by model."""
+    found = {model: f"efficiency-{model}.json" for model in MODELS}
+    return {model: read(name) for model, name in found.items() if (DEPLOY / name).exists()}
+
+
+def about(found: dict[str, Any]) -> str:
+    """Say how efficiency was measured, and where it is written down."""
+    first = next(iter(found.values()))
+    links = (f"[{MODELS[name]}](../results/deploy/efficiency-{name}.json)" for name in found)
+    how = f"{first['pairs']:,} pairs spread over STS-B's development set, {first['threads']} threads"
+    return f"{how} of {first['processor']}, all forms in turns ({', '.join(links)}).\n"
+
+
+def speed() -> str | None:
+    """Return the table of sentence-transformers' page on efficiency: speed and kept score."""
+    found = efficiency()
+    if not found:
+        return None
+    lines = [about(found), "| | " + " | ".join(MODELS[name] for name in found) + " |"]
+    lines.append("|---" * (len(found) + 1) + "|")
+    first = [result["rows"][FLOAT] for result in found.values()]
+    base = [f"{row['texts_per_second']:.3g} texts a second, {row['stsb']:.2f}" for row in first]
+    lines.append(f"| {FLOAT} | " + " | ".join(base) + " |")
+    for name in list(next(iter(found.values()))["rows"])[1:]:
+        rows = [result["rows"][name] for result in found.values()]
+        kept = [row["stsb"] / base["stsb"] for row, base in zip(rows, first, strict=True)]
+        cells = [f"{row['speedup']:.2f} x, {share:.1%}" for row, share in zip(rows, kept, strict=True)]
+        lines.append(f"| {name} | " + " | ".join(cells).replace("%", " %") + " |")
+    return "\n".join(lines)
+
+
+def peers() -> str | None:
+    """Return what int8 keeps and takes beside the int8 of others, model by model."""
+    found = efficiency()
+    if not found:
+        return None
+    lines = [
+        about(found),
+        "| model | int8 | cosine (worst) | neighbours kept | STS-B, to float | ms, 32 x 128 | ms, 1 x 32 |",
+        "|---" * 7 + "|",
+    ]
+    for model, result in found.items():
+        rows = result["rows"]
+        for name, row in rows.items():
+            if "int8" in name:
+                cells = (
+                    f"{row['cosine']:.4f} ({row['worst']:.3f})",
+                    f"{row['neighbours']:.0%}".replace("%", " %"),
+                    f"{row['stsb'] - rows[FLOAT]['stsb']:+.2f}",
+                    *(milliseconds(row[f"ms_{shape}"]) for shape in ("32x128", "1x32")),
+                )
+                lines.append(f"| {MODELS[model]} | {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 TABLES = {
     ("drop-in.md", "browser.json vectors"): vectors,
     ("drop-in.md", "browser.json milliseconds"): times,
     ("drop-in.md", "servers.json"): servers,
     ("deploy.md", "no-vnni.json"): processors,
+    ("deploy.md", "efficiency-*.json"): speed,
+    ("which-recipe.md", "efficiency-*.json"): peers,
 }
 
 
 def filled(page: str, text: str) -> str:
     """Return the text of a page with its tables as the results have them."""
     for (name, mark), table in TABLES.items():
-        if name == page:
+        made = table() if name == page else None
+        if made is not None:
             begin = f"<!-- table: results/deploy/{mark} -->\n"
             pattern = re.escape(begin) + r".*?(?=<!-- end of table -->)"
             assert len(re.findall(pattern, text, flags=re.DOTALL)) == 1, mark
-            made = f"{begin}{table()}\n"
-            text = re.sub(pattern, lambda _, made=made: made, text, flags=re.DOTALL)
+            whole = f"{begin}{made}\n"
+            text = re.sub(pattern, lambda _, whole=whole: whole, text, flags=re.DOTALL)
     return text
 
 

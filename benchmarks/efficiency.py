@@ -1,16 +1,18 @@
 """Speed and kept score of a sentence encoder in every form that one deploys on CPUs, in turns.
 
-    python benchmarks/peer_files.py FOLDER TEXTS PEERS_DIR      # where nncf is installed
+    python benchmarks/peer_files.py FOLDER GLUE_DIR PEERS_DIR      # where nncf is installed
     python benchmarks/efficiency.py FOLDER --glue GLUE_DIR --peers PEERS_DIR --work DIR -o FILE
+    python benchmarks/deploy_tables.py      # FILE is results/deploy/efficiency-MODEL.json
 
 The table of sentence-transformers' page on efficiency: texts per second of STS-B's development set, embedded
 in batches of 32 of like length, and Spearman correlation of its similarities. Every form embeds a hundred
 texts, then the next one does, in an order that changes, so that a busy machine slows all of them alike;
-cosines and neighbours are those of the first sentences with the float model's. Then single texts of 32 tokens
-and batches of 32 texts of 128 are timed, again in turns. What is finished stands in --work, and the same
-command goes on where --seconds stopped it.
+cosines and neighbours are those of the first sentences with the float model's. Single texts of 32 tokens
+and batches of 32 texts of 128 are timed before, again in turns. --pairs takes so many, spread over the file.
+What is finished stands in --work, and the same command goes on where --seconds stopped it.
 
-`int8` is calibrated with the first 64 sentences of STS-B's training set, and so is NNCF (TEXTS).
+`int8` is calibrated with the first 64 sentences of STS-B's training set, and so is NNCF. OpenVINO chooses
+the precision of floats itself, which is bfloat16 where the processor has it.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,7 @@ from scipy.stats import spearmanr
 import octavo
 from octavo.runtime import open_onnx
 from octavo.runtime.benchmark import sample
-from octavo.versions import versions
+from octavo.versions import processor, versions
 
 Run = Callable[[dict[str, NDArray[Any]]], NDArray[Any]]
 THREADS, BATCH, CHUNK, LENGTH = 2, 32, 96, 128
@@ -115,7 +118,7 @@ def pooled(hidden: NDArray[Any], mask: NDArray[Any]) -> NDArray[Any]:
 def embed_in_turns(runs: dict[str, Run], texts: Texts, work: Path, end: float) -> bool:
     """Embed every chunk by every form and keep vectors and seconds; False where time ran out before."""
     for number, chunk in enumerate(texts.chunks):
-        path = work / f"chunk-{number}.npz"
+        path = chunk_file(work, texts, number)
         if path.exists():
             continue
         if time.time() > end:
@@ -132,6 +135,11 @@ def embed_in_turns(runs: dict[str, Run], texts: Texts, work: Path, end: float) -
             kept[name] = np.stack([vectors[index] for index in chunk])
         np.savez(path, **kept)
     return True
+
+
+def chunk_file(work: Path, texts: Texts, number: int) -> Path:
+    """Return where a chunk stands: of other --pairs, it is another."""
+    return work / f"{len(texts.scores)}-pairs-{number}.npz"
 
 
 def _vectors(run: Run, feed: dict[str, NDArray[Any]]) -> NDArray[Any]:
@@ -175,7 +183,7 @@ def neighbours(vectors: NDArray[Any], count: int = 10) -> NDArray[Any]:
 
 def table(names: list[str], texts: Texts, work: Path, sizes: dict[str, float]) -> dict[str, Any]:
     chunks = [
-        np.load(work / f"chunk-{number}.npz", allow_pickle=False) for number in range(len(texts.chunks))
+        np.load(chunk_file(work, texts, number), allow_pickle=False) for number in range(len(texts.chunks))
     ]
     order = np.argsort(np.concatenate(texts.chunks))
     times = json.loads((work / "times.json").read_text())
@@ -253,7 +261,9 @@ def main() -> None:
         "pairs": len(texts.scores),
         "threads": THREADS,
         "rounds": options.rounds,
-        "versions": versions(),
+        "processor": processor(),
+        "versions": versions() | {name: version(name) for name in ("onnxruntime", "openvino")},
+        "peers": json.loads((options.peers / "versions.json").read_text(encoding="utf-8")),
         "rows": table(list(runs), texts, options.work, sizes),
         "int8_to_peer": {
             "onnxruntime": against(times, "ONNX Runtime, `int8`", "ONNX Runtime, its dynamic int8"),

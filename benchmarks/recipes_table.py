@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "which-recipe.md"
-TABLE = re.compile(r"(<!-- table: (.*?), (.*?) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
+TABLE = re.compile(r"(<!-- table: (\w+), ([^\n]*?) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 MODELS = {
     "minilm": "all-MiniLM-L6",
     "gte-small": "gte-small",

@@ -181,12 +181,17 @@ def test_the_map_names_every_folder() -> None:
     assert not missing, f"docs/design.md does not say what is in {', '.join(missing)}"
 
 
-def site_hooks() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("octavo_docs_site", ROOT / "docs" / "site" / "hooks.py")
+def loaded(script: Path) -> ModuleType:
+    """A script that is in no package, as a module."""
+    spec = importlib.util.spec_from_file_location(f"octavo_{script.stem}", script)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def site_hooks() -> ModuleType:
+    return loaded(ROOT / "docs" / "site" / "hooks.py")
 
 
 LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
@@ -257,3 +262,25 @@ def test_tables_of_pages_are_what_was_measured(script: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_tables_of_what_others_make_are_filled_once_they_are_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = loaded(ROOT / "benchmarks" / "deploy_tables.py")
+    monkeypatch.setattr(tables, "DEPLOY", tmp_path)
+    efficiency = {key: table for key, table in tables.TABLES.items() if "efficiency" in key[1]}
+    monkeypatch.setattr(tables, "TABLES", efficiency)
+    page = "<!-- table: results/deploy/efficiency-*.json -->\nbefore\n<!-- end of table -->\n"
+    assert tables.filled("which-recipe.md", page) == page
+    row = {"stsb": 80.0, "cosine": 1.0, "worst": 1.0, "neighbours": 1.0, "texts_per_second": 100.0}
+    row |= {"speedup": 1.0, "ms_1x32": 10.0, "ms_32x128": 400.0}
+    ours = row | {"stsb": 79.6, "cosine": 0.998, "worst": 0.99, "neighbours": 0.96, "speedup": 2.5}
+    rows = {"torch, float": row, "OpenVINO, `int8`": ours}
+    about = {"pairs": 1500, "threads": 2, "processor": "A CPU", "rows": rows}
+    (tmp_path / "efficiency-gte-small.json").write_text(json.dumps(about), encoding="utf-8")
+    peers, speed = (tables.filled(name, page) for name in ("which-recipe.md", "deploy.md"))
+    assert "before" not in peers + speed and "1,500 pairs" in peers and "2 threads of A CPU" in speed
+    assert "| gte-small | OpenVINO, `int8` | 0.9980 (0.990) | 96 % | -0.40 | 400 | 10 |" in peers
+    assert "| OpenVINO, `int8` | 2.50 x, 99.5 % |" in speed
+    assert "| torch, float | 100 texts a second, 80.00 |" in speed

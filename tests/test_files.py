@@ -67,6 +67,12 @@ def test_force_spares_a_folder_of_another_kind(tmp_path: Path) -> None:
         check_output(tmp_path, force=True, marker="octavo.json")
 
 
+def test_force_spares_a_file_where_a_folder_goes(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"mine\.txt is a file, which --force spares"):
+        check_output(tmp_path / "mine.txt", force=True, marker="octavo.json")
+
+
 def test_force_takes_an_empty_folder(tmp_path: Path) -> None:
     check_output(tmp_path, force=True, marker="octavo.json")
 

@@ -66,8 +66,13 @@ def check_output(path: Path, force: bool = False, marker: str | None = None) -> 
 def _check_replaceable(path: Path, force: bool, marker: str | None) -> None:
     if not force:
         raise OutputError(f"{path} exists already; choose another place or use --force to replace it")
-    foreign = marker is not None and path.is_dir() and any(path.iterdir()) and not (path / marker).is_file()
-    if foreign:
+    if marker is None:
+        return
+    if path.is_file():
+        raise OutputError(
+            f"{path} is a file, which --force spares: a folder goes there; choose another place"
+        )
+    if path.is_dir() and any(path.iterdir()) and not (path / marker).is_file():
         raise OutputError(
             f"{path} holds other files (it has no {marker}), which --force spares; choose another place"
         )

@@ -40,6 +40,16 @@ def test_it_saves_and_says_what_was_quantized(run: Run, tiny: Path, texts: Path,
     assert (output / "octavo.json").is_file()
 
 
+def test_what_to_type_next_may_be_pasted_where_names_have_spaces(
+    run: Run, tiny: Path, texts: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "my int8"
+    done = run("quantize", tiny, "--recipe", "int8", "--calibration", texts, "-o", folder)
+    assert f"octavo evaluate '{folder}' --against {tiny} --texts FILE" in done.stdout
+    hub = run("export", folder, "-o", tmp_path / "my hub", "--layout", "hub", "--no-check")
+    assert f"octavo push '{tmp_path / 'my hub'}' OWNER/NAME" in hub.stdout
+
+
 def test_json_has_sites_sizes_and_provenance(run: Run, tiny: Path, texts: Path, output: Path) -> None:
     arguments = ("--calibration", texts, "--limit", 3, "--seed", 5, "--json")
     document = json.loads(run("quantize", tiny, "--recipe", "w8a8", *arguments, "-o", output).stdout)

@@ -73,3 +73,8 @@ def test_the_tokenizer_is_found_where_it_usually_lies(
 def test_a_file_without_a_tokenizer_says_what_to_do(tiny_file: Path) -> None:
     with pytest.raises(ModelError, match=r"no tokenizer beside it, nor in tiny/.*--tokenizer DIR"):
         open_model(tiny_file)
+
+
+def test_a_file_that_is_not_there_is_told_before_its_tokenizer() -> None:
+    with pytest.raises(ModelError, match=r"nowhere\.onnx is not a file; give one that ends in \.onnx"):
+        open_model("nowhere.onnx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -176,6 +177,6 @@ def _report(console: Console, model: QuantizedEncoder, result: DistillationResul
     if not result.error_after < result.error_before:
         console.warn("no epoch was better than the start, which was kept; try other rates or more texts")
     console.show(f"Saved in {folder}. To compare it with the original:")
-    console.show(f"  octavo evaluate {folder} --against {model.name} --texts FILE")
+    console.show(f"  octavo evaluate {quote(str(folder))} --against {quote(model.name)} --texts FILE")
     document = {"model": model.name, "output": str(folder), **described, **model.provenance}
     console.result({**document, "distillation": result.to_dict(), "versions": versions()})

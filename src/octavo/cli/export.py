@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -243,7 +244,8 @@ def _write_hub(
         console.warn("OpenVINO is not installed, so openvino/ is absent; pip install 'octavo[openvino]'")
     if not chosen:
         console.warn("The model card says that nothing was measured; give --texts FILE to measure.")
-    console.show(_hub_table(written.files), f"Wrote {output}; octavo push {output} OWNER/NAME uploads it.")
+    upload = f"octavo push {quote(str(output))} OWNER/NAME"
+    console.show(_hub_table(written.files), f"Wrote {output}; {upload} uploads it.")
     files = [
         {
             "path": file.path,

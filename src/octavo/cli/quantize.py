@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -145,6 +146,6 @@ def _report(console: Console, model: QuantizedEncoder, folder: Path) -> None:
     described = describe_saved(model, folder)
     console.show(f"Quantized {model.name} by the recipe {model.recipe.name}:", summary_table(described))
     console.show(f"Saved in {folder}. To compare it with the original:")
-    console.show(f"  octavo evaluate {folder} --against {model.name} --texts FILE")
+    console.show(f"  octavo evaluate {quote(str(folder))} --against {quote(model.name)} --texts FILE")
     document = {"model": model.name, "output": str(folder), **described, **model.provenance}
     console.result({**document, "versions": versions()})

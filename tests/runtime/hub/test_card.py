@@ -50,3 +50,8 @@ def test_what_transformers_js_cannot_do_is_said(tiny_int8: QuantizedEncoder) -> 
 def test_rounded_weights_are_said(tiny_int8: QuantizedEncoder) -> None:
     assert "Weights were rounded" not in card_of(tiny_int8)
     assert "Weights were rounded to 7 bits" in card_of(tiny_int8, reduce_range=True)
+
+
+def test_the_command_may_be_pasted_where_a_name_has_spaces(tiny_int8: QuantizedEncoder) -> None:
+    spaced = replace(tiny_int8, provenance={"model": "my model"})
+    assert "octavo quantize 'my model' --recipe recipe.yaml" in card_of(spaced)

@@ -83,8 +83,9 @@ def test_what_is_missing_is_said_before_anything_is_sent(
     monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
     with pytest.raises(OctavoError, match=r"no token for the hub; run hf auth login, or set HF_TOKEN"):
         push(folder, "me/model")
-    with pytest.raises(DataError, match="'model' is no repository of the hub; give owner/name"):
-        push(folder, "model", token="secret")
+    for name in ("model", "me/modèle"):
+        with pytest.raises(DataError, match=f"'{name}' is no repository of the hub; give owner/name"):
+            push(folder, name, token="secret")
     with pytest.raises(
         ModelError, match=r"is not laid out for the hub \(it has no onnx/model\.onnx and no README"
     ):

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -104,7 +105,7 @@ def _write_web(console: Console, output: Path, force: bool, device: Device, seed
     console.show(
         f"Wrote {output / PAGE}: {len(texts)} sentences, a model of {page.megabytes:.1f} MB"
         + (f", a runtime of {page.runtime_megabytes:.1f} MB." if page.missing is None else "."),
-        f"Look at it: python -m http.server -d {output}, then http://localhost:8000",
+        f"Look at it: python -m http.server -d {quote(str(output))}, then http://localhost:8000",
     )
     console.result(
         {

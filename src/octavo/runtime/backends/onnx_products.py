@@ -22,6 +22,14 @@ def quantized_products(path: Path) -> dict[str, str]:
     return products_of_bytes(onnx.load(str(path), load_external_data=False).graph, PRODUCTS)
 
 
+def other_names(path: Path) -> dict[str, str]:
+    """Return the results that go on under another name, an output's, by that name."""
+    import onnx
+
+    nodes = onnx.load(str(path), load_external_data=False).graph.node
+    return {node.output[0]: node.input[0] for node in nodes if node.op_type == "Identity"}
+
+
 def products_of_bytes(graph: GraphProto, operators: Container[str]) -> dict[str, str]:
     """Return the same for a graph in memory and the products among `operators`."""
     makers = {result: node for node in graph.node for result in node.output}

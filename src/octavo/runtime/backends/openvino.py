@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from octavo.runtime.backends.backend import IntegerReport
 from octavo.runtime.backends.onnx_files import OnnxBackend
-from octavo.runtime.backends.onnx_products import quantized_products
+from octavo.runtime.backends.onnx_products import other_names, quantized_products
 from octavo.runtime.backends.runner import Arrays, Runner, complete
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ def integer_kernels(path: Path, products: Collection[str]) -> tuple[int, set[str
         ):
             kernels += 1
             done |= {re.sub(r"/.*", "", layer) for layer in layers.split(",")}
+    # a product that nothing is added to is known by the output's name alone
+    done |= {result for name, result in other_names(path).items() if name in done}
     return kernels, set(products) - done
 
 

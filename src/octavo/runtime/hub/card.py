@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -183,7 +184,7 @@ def _made(model: QuantizedEncoder) -> str:
     return (
         f"Calibrated on {texts}.\n\n"
         "```\n"
-        f"octavo quantize {source} --recipe recipe.yaml --calibration texts.txt -o model\n"
+        f"octavo quantize {quote(source)} --recipe recipe.yaml --calibration texts.txt -o model\n"
         "octavo export model -o folder --layout hub --texts texts.txt\n"
         "```\n\n"
         f"`recipe.yaml`:\n\n```yaml\n{dump_recipe(model.recipe).rstrip()}\n```"

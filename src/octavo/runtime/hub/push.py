@@ -11,7 +11,7 @@ from octavo.errors import DataError, MissingExtraError, ModelError, OctavoError
 from octavo.runtime.hub.card import NOT_MEASURED
 from octavo.runtime.hub.layout import PLAIN, README
 
-_REPOSITORY = re.compile(r"[\w\-.]+/[\w\-.]+")
+_REPOSITORY = re.compile(r"[\w\-.]+/[\w\-.]+", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)

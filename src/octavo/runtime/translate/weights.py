@@ -86,7 +86,7 @@ def linear_layer(
     x = t.rows(source) if flat else t.full(source)
     factor = t.factors.get(node, 1.0)
     name = t.weights[weight].site.name.removesuffix(".weight") if weight in t.weights else node.name
-    if bias is None:
+    if bias is None or _is_dropped(t, bias):
         return Value(name=t.graph.add("MatMul", x, _matrix(t, weight, factor)[0], name=name), flat=flat)
     offset = t.tensor(bias)
     assert offset is not None
@@ -109,6 +109,12 @@ def linear_layer(
         return Value(name=t.graph.add("Gemm", x, matrix, added, name=name), flat=flat)
     added = t.graph.constant(numbers, np.float32, label)
     return Value(name=t.graph.add("Add", t.graph.add("MatMul", x, matrix, name=name), added), flat=flat)
+
+
+def _is_dropped(t: Translation, bias: fx.Node) -> bool:
+    """Return whether OpenVINO drops a bias, of zeros; it would call the product by the sum's name then."""
+    offset = t.tensor(bias)
+    return not t.options.flattens and offset is not None and not bool(offset.any())
 
 
 def fits_accumulator(
