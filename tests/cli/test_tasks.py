@@ -96,6 +96,18 @@ def test_qat_compare_and_diagnose_take_the_same_data(
     assert result.exit_code == 0, result.output
 
 
+def test_pairs_with_numbers_train_an_embedder_as_similarity(run: Run, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.csv"
+    rows = [(f"{WORDS[n % 5]} one", f"{WORDS[n % 3]} two {n}", n % 4 / 2) for n in range(40)]
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        csv.writer(opened).writerows([("first", "second", "score"), *rows])
+    columns = ("--text", "first", "--text", "second", "--label", "score")
+    trained = document(
+        run, "qat", tiny, "--recipe", "w8a8-qat", "--data", file, *columns, "-o", tmp_path / "q", *FAST
+    )
+    assert set(trained["metrics"]) == {"spearman", "pearson"}
+
+
 def test_a_task_file_says_it_once(run: Run, stars: Path, reviews: Path, tmp_path: Path) -> None:
     file = tmp_path / "stars.yaml"
     file.write_text(f"kind: classification\ndev: {reviews}\ntext: review\nlabel: stars\nname: stars\n")

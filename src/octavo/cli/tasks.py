@@ -131,7 +131,7 @@ class TaskChoice:
             assert isinstance(found, Task)  # GLUE's names were dealt with
             kind = type(found)
         else:
-            kind = guess_kind(self.data, text=self.text, label=self.label, head=head, training=self.training)
+            kind = guess_kind(self.data, text=self.text, label=self.label, head=head)
         if self.data is None:
             raise OctavoError(f"{kind.variant_name} needs data; give a file or folder: --data PATH")
         columns = {"text": tuple(self.text), "label": tuple(self.label)}
