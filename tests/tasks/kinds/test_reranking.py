@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from octavo.errors import DataError, ModelError, SpecError
@@ -35,6 +36,10 @@ def test_passages_are_ranked_for_each_query(outputs: int) -> None:
 def test_rows_with_lists_of_passages() -> None:
     rows = [{"query": "q1", "positive": ["right"], "negative": ["wrong", "worse"]}]
     assert evaluate(scorer(), task=Reranking(dev=rows)).score == 100.0
+    arrays = [
+        {"query": "q1", "positive": np.array(["right"], object), "negative": np.array(["wrong"], object)}
+    ]
+    assert evaluate(scorer(), task=Reranking(dev=arrays)).score == 100.0
 
 
 def test_a_model_that_answers_everything_alike_ranks_nothing_first() -> None:

@@ -125,7 +125,8 @@ class Reranking(LabelledTexts, name="reranking"):
         query = row.text(self.text_columns[0])
         for column, relevance in ((POSITIVE, 1), (NEGATIVE, 0)):
             passages: Any = row[column]
-            if isinstance(passages, str) or not isinstance(passages, Sequence):
+            # a frame that was read from Parquet holds arrays
+            if isinstance(passages, str) or not isinstance(passages, Sequence | np.ndarray):
                 raise DataError(f"{row.where}: column {column!r} holds no list of passages")
             for passage in passages:
                 if not isinstance(passage, str) or not passage.strip():
