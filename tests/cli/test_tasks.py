@@ -118,6 +118,33 @@ def test_a_task_file_says_it_once(run: Run, stars: Path, reviews: Path, tmp_path
     )
 
 
+def test_files_of_options_stand_in_for_those_of_a_task_file(
+    run: Run, tiny: Path, stars: Path, reviews: Path, tmp_path: Path
+) -> None:
+    lines = reviews.read_text(encoding="utf-8").splitlines()
+    some, others = tmp_path / "some.csv", tmp_path / "others.csv"
+    some.write_text("\n".join(lines[:41]) + "\n")
+    others.write_text("\n".join([lines[0], *lines[41:]]) + "\n")
+    file = tmp_path / "stars.yaml"
+    file.write_text(f"kind: classification\ntrain: {reviews}\ntext: review\nlabel: stars\n")
+    given = ("--task", file, "--data", some, "--dev", others)
+    trained = document(run, "finetune", tiny, *given, "-o", tmp_path / "out", *FAST)
+    assert [trained["data"][split]["examples"] for split in ("train", "dev")] == [40, 20]
+    trained = document(run, "finetune", tiny, "--task", file, "--dev", others, "-o", tmp_path / "all", *FAST)
+    assert [trained["data"][split]["examples"] for split in ("train", "dev")] == [60, 20]
+    assert document(run, "evaluate", stars, "--task", file, "--data", some)["examples"] == 40
+    held = document(run, "evaluate", stars, "--task", file, "--data", some, "--split", "dev")["examples"]
+    assert 0 < held < 20
+    search = tmp_path / "search.yaml"
+    search.write_text(f"kind: retrieval\ndev: {write(tmp_path / 'beir')}\n")
+    assert (
+        "int8/ndcg@10"
+        in document(run, "evaluate", tiny, "--task", search, "--vectors", "float,int8")["metrics"]
+    )
+    told = sentence(run, "evaluate", stars, "--task", file, "--vectors", "int8")
+    assert "classification does not read --vectors" in told
+
+
 def test_a_folder_to_search_with_vectors_in_8_bits(run: Run, tiny: Path, tmp_path: Path) -> None:
     folder = write(tmp_path / "beir")
     scored = document(run, "evaluate", tiny, "--data", folder, "--vectors", "float,int8", "--against", tiny)
