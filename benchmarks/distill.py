@@ -8,14 +8,20 @@ over STS-B's development set, taggers by labels and entities. Besides presets th
 
     w8a8-folded     w8a8 after channels were folded and spilled: still one scale for every tensor
     w8a8-clipped    the same with ranges that leave out the few odd tokens
+    w8a8-rows       int8-full without its groups: weights with a scale a row, one scale for every activation
     w4a8-full       4-bit weights with a scale a row, every activation in 8 bits
-    w4a8-e2-rows    the same with token tables in 2 bits, a grid for every row
+    w4a8-groups     the same with the groups of int8-full for what is as wide as the residual stream
+    w4a8-e2-rows    w4a8-full with token tables in 2 bits, a grid for every row
 
 Rows of an output that is there already stay, unless their recipe is asked for again; each is written when it
 is measured.
 
 On a GPU (`--device cuda`) steps are CUDA graphs, float32 products are TensorFloat-32, and larger batches of
 more texts cost no more time. `--minutes` ends a run that takes longer; with `--work` the next call goes on.
+What is open on mpnet-base, every tensor in 8 bits, is asked there:
+
+    python benchmarks/distill.py mpnet-base --glue GLUE_DIR --recipes int8-full,w8a8-rows --texts 12000 \
+        --device cuda --set epochs=12 batch_size=64 -o results/distill/mpnet-base-full-cuda.json
 """
 
 from __future__ import annotations
@@ -56,6 +62,8 @@ W8A8_FOLDED = replace(
         octavo.Spill(roles=("ffn_hidden",), optional=True),
     ),
 )
+INT8_FULL = octavo.recipe("int8-full")
+GROUPS = tuple(entry for entry in INT8_FULL.overrides if isinstance(entry.granularity, octavo.PerGroup))
 OWN = {
     "w8a8-folded": W8A8_FOLDED,
     "w8a8-clipped": replace(
@@ -64,7 +72,20 @@ OWN = {
         description="w8a8-folded with ranges that leave out the few tokens that reach far beyond all others",
         passes=(*W8A8_FOLDED.passes, octavo.ClipTokens()),
     ),
+    "w8a8-rows": replace(
+        INT8_FULL,
+        name="w8a8-rows",
+        description="8-bit weights with a scale a row, one scale for every activation",
+        overrides=tuple(entry for entry in INT8_FULL.overrides if entry not in GROUPS),
+        passes=(),
+    ),
     "w4a8-full": W4A8_FULL,
+    "w4a8-groups": replace(
+        W4A8_FULL,
+        name="w4a8-groups",
+        description="4-bit weights, every activation in 8 bits, groups where the residual stream runs",
+        overrides=(*W4A8_FULL.overrides, *GROUPS),
+    ),
     "w4a8-e2-rows": replace(
         W4A8_FULL,
         name="w4a8-e2-rows",
@@ -142,6 +163,7 @@ def one(
     start, cpu = time.perf_counter(), time.process_time()
     ptq = octavo.quantize(encoder, recipe, texts[: settings.calibration])
     before = measure(ptq, encoder, judged)
+    print(f"{name} before: {before}", flush=True)
     middle, middle_cpu = time.perf_counter(), time.process_time()
     row: dict[str, Any] = {"texts": len(texts), "settings": settings.to_dict(), "before": before}
     run = RunOptions(

@@ -14,6 +14,7 @@ def test_bench_shows_a_table_and_writes_a_plot(
     out = ["--texts", texts, "-o", tmp_path / "bench"]
     done = run("bench", tiny, saved, tmp_path / "model.onnx", *options, *out)
     assert done.exit_code == 0, done.output
+    assert "neighbours" in done.stdout and "ranks" in done.stdout
     assert "ms 1 x 8" in done.stdout and "simulated" in done.stdout and "integer" in done.stdout
     assert (tmp_path / "bench" / "bench.svg").read_text().startswith("<svg")
     assert len(json.loads((tmp_path / "bench" / "bench.json").read_text())["rows"]) == 3

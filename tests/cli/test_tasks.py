@@ -96,6 +96,18 @@ def test_qat_compare_and_diagnose_take_the_same_data(
     assert result.exit_code == 0, result.output
 
 
+def test_pairs_with_numbers_train_an_embedder_as_similarity(run: Run, tiny: Path, tmp_path: Path) -> None:
+    file = tmp_path / "pairs.csv"
+    rows = [(f"{WORDS[n % 5]} one", f"{WORDS[n % 3]} two {n}", n % 4 / 2) for n in range(40)]
+    with file.open("w", encoding="utf-8", newline="") as opened:
+        csv.writer(opened).writerows([("first", "second", "score"), *rows])
+    columns = ("--text", "first", "--text", "second", "--label", "score")
+    trained = document(
+        run, "qat", tiny, "--recipe", "w8a8-qat", "--data", file, *columns, "-o", tmp_path / "q", *FAST
+    )
+    assert set(trained["metrics"]) == {"spearman", "pearson"}
+
+
 def test_a_task_file_says_it_once(run: Run, stars: Path, reviews: Path, tmp_path: Path) -> None:
     file = tmp_path / "stars.yaml"
     file.write_text(f"kind: classification\ndev: {reviews}\ntext: review\nlabel: stars\nname: stars\n")
@@ -104,6 +116,33 @@ def test_a_task_file_says_it_once(run: Run, stars: Path, reviews: Path, tmp_path
     assert "the task file names the columns; leave out --text and --label" in sentence(
         run, "evaluate", stars, "--task", file, *COLUMNS
     )
+
+
+def test_files_of_options_stand_in_for_those_of_a_task_file(
+    run: Run, tiny: Path, stars: Path, reviews: Path, tmp_path: Path
+) -> None:
+    lines = reviews.read_text(encoding="utf-8").splitlines()
+    some, others = tmp_path / "some.csv", tmp_path / "others.csv"
+    some.write_text("\n".join(lines[:41]) + "\n")
+    others.write_text("\n".join([lines[0], *lines[41:]]) + "\n")
+    file = tmp_path / "stars.yaml"
+    file.write_text(f"kind: classification\ntrain: {reviews}\ntext: review\nlabel: stars\n")
+    given = ("--task", file, "--data", some, "--dev", others)
+    trained = document(run, "finetune", tiny, *given, "-o", tmp_path / "out", *FAST)
+    assert [trained["data"][split]["examples"] for split in ("train", "dev")] == [40, 20]
+    trained = document(run, "finetune", tiny, "--task", file, "--dev", others, "-o", tmp_path / "all", *FAST)
+    assert [trained["data"][split]["examples"] for split in ("train", "dev")] == [60, 20]
+    assert document(run, "evaluate", stars, "--task", file, "--data", some)["examples"] == 40
+    held = document(run, "evaluate", stars, "--task", file, "--data", some, "--split", "dev")["examples"]
+    assert 0 < held < 20
+    search = tmp_path / "search.yaml"
+    search.write_text(f"kind: retrieval\ndev: {write(tmp_path / 'beir')}\n")
+    assert (
+        "int8/ndcg@10"
+        in document(run, "evaluate", tiny, "--task", search, "--vectors", "float,int8")["metrics"]
+    )
+    told = sentence(run, "evaluate", stars, "--task", file, "--vectors", "int8")
+    assert "classification does not read --vectors" in told
 
 
 def test_a_folder_to_search_with_vectors_in_8_bits(run: Run, tiny: Path, tmp_path: Path) -> None:

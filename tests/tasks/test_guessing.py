@@ -33,7 +33,6 @@ PAIR = ("a", "b")
         ([0.5, 1], {"text": PAIR}, Regression),
         ([0.5, 1], {"text": PAIR, "head": "encoder"}, Similarity),
         ([1, 0], {"text": PAIR, "head": "encoder"}, Similarity),
-        ([0.5, 1], {"text": PAIR, "head": "encoder", "training": True}, Regression),
         ([["x"], ["y"]], {}, MultiLabel),
     ],
 )

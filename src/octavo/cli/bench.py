@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from octavo.runtime.benchmark import Benchmark, Row
     from octavo.runtime.invariance import Invariance
     from octavo.runtime.quality import Reader
+
+_OF_HEADS = {
+    "neighbours": "neighbours",
+    "rank_correlation": "ranks",
+    "entities": "entities",
+    "spans": "answers",
+}
+"""Measures that only some heads have, and their columns."""
 
 _HELP = """Measure models and exported files against each other.
 
@@ -238,14 +246,17 @@ def _table(measured: Benchmark) -> Table:
     columns = ["artifact", "arithmetic", "MB", "peak MB"]
     columns += [f"ms {timing.batch} x {timing.length}" for timing in measured.rows[0].timings]
     scores = ["score"] if any(row.score is not None for row in measured.rows) else []
-    for column in [*columns, "texts/s", "cosine", "worst", "agreement", *scores]:
+    qualities = [row.quality for row in measured.rows]
+    measures = [name for name in _OF_HEADS if any(getattr(q, name, None) is not None for q in qualities)]
+    titles = [_OF_HEADS[name] for name in measures]
+    for column in [*columns, "texts/s", "cosine", "worst", "agreement", *titles, *scores]:
         table.add_column(column, justify="left" if column in columns[:2] else "right")
     for row in measured.rows:
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, measures))
     return table
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: Row, measures: Sequence[str]) -> list[str]:
     def shown(value: float | None, digits: int) -> str:
         return "" if value is None else f"{value:.{digits}f}"
 
@@ -261,6 +272,7 @@ def _cells(row: Row) -> list[str]:
         shown(cosine.mean if cosine else None, 4),
         shown(cosine.worst if cosine else None, 4),
         shown(quality.agreement if quality else None, 3),
+        *(shown(getattr(quality, name, None), 3) for name in measures),
         *([] if row.score is None else [shown(row.score, 2)]),
     ]
 

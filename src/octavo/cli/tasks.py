@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -119,8 +119,17 @@ class TaskChoice:
             return str(self.task)
         if self.task is not None and self.task.endswith((".yaml", ".yml")):
             self._refuse("the task file names the columns")
-            return find_task(self.task, self.data if not self.training else None)
+            task = cast("Task", find_task(self.task))
+            return replace(task, **self._files(), **self._fields(type(task), {}))
         return self._own(head)
+
+    def _files(self) -> dict[str, Any]:
+        """Return the files that options name; one is scored as it is, unless a part of it is asked for."""
+        if self.data is None:
+            return {} if self.dev is None else {"dev": self.dev}
+        if self.training:
+            return {"train": self.data, **({} if self.dev is None else {"dev": self.dev})}
+        return {"dev": self.data} if self.split is None else {"train": self.data, "dev": None}
 
     def _own(self, head: str | None) -> Task:
         from octavo.tasks import Task, find_task
@@ -131,20 +140,20 @@ class TaskChoice:
             assert isinstance(found, Task)  # GLUE's names were dealt with
             kind = type(found)
         else:
-            kind = guess_kind(self.data, text=self.text, label=self.label, head=head, training=self.training)
+            kind = guess_kind(self.data, text=self.text, label=self.label, head=head)
         if self.data is None:
             raise OctavoError(f"{kind.variant_name} needs data; give a file or folder: --data PATH")
         columns = {"text": tuple(self.text), "label": tuple(self.label)}
         values: dict[str, Any] = {name: _one(given) for name, given in columns.items() if given}
-        allowed = kind.__dataclass_fields__
-        odd = next((name for name in [*values, *dict(self.more)] if name not in allowed), None)
+        return kind(**self._files(), **self._fields(kind, values))
+
+    def _fields(self, kind: type[Task], values: dict[str, Any]) -> dict[str, Any]:
+        """Return the values with those of further options; one that the kind does not read is an error."""
+        given = {**values, **dict(self.more)}
+        odd = next((name for name in given if name not in kind.__dataclass_fields__), None)
         if odd is not None:
             raise OctavoError(f"{kind.variant_name} does not read --{odd}; leave it out")
-        values |= dict(self.more)
-        # one file is scored as it is, unless the part that training holds out of it is asked for
-        if self.training or self.split is not None:
-            return kind(train=self.data, dev=self.dev, **values)
-        return kind(dev=self.data, **values)
+        return given
 
     def _refuse(self, why: str) -> None:
         given = [f"--{name}" for name, value in (("text", self.text), ("label", self.label)) if value]

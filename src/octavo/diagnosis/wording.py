@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from octavo.fidelity import Quality
 
@@ -11,6 +12,13 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 SIGMA = "\N{GREEK SMALL LETTER SIGMA}"
 MEASURES = {"score": "score", "cosine": "cosine", "sqnr": "SQNR (dB)"}
 """How the measures that models are ranked by are called in sentences."""
+_SHARES = {
+    "agreement": ("agreement", "of the predictions"),
+    "neighbours": ("neighbours", "of the nearest neighbours"),
+    "entities": ("entities", "of the entities"),
+    "spans": ("answers", "of the answers"),
+}
+"""What a head keeps as a share: its column in tables, and as part of a sentence."""
 
 
 def number(value: float) -> str:
@@ -49,12 +57,30 @@ def short(quality: Quality | None) -> str:
     return f"{quality.cosine.mean:.3f}" if quality.cosine is not None else f"{quality.sqnr:.1f} dB"
 
 
+def kept(quality: Quality) -> str:
+    """Return the shares that the head's language has, as the end of a sentence; nothing where it has none."""
+    shares = [f"{percent(share)} {words}" for _, words, share in _shares(quality)]
+    return "".join(f" and {share}" for share in shares)
+
+
 def columns(quality: Quality) -> dict[str, str]:
     """Return the measures of a table by their headers."""
     cells = {} if quality.cosine is None else {"cosine": f"{quality.cosine.mean:.4f}"}
     cells["SQNR dB"] = f"{quality.sqnr:.1f}"
-    if quality.agreement is not None:
-        cells["agreement"] = percent(quality.agreement)
+    cells |= {header: percent(share) for header, _, share in _shares(quality)}
+    if quality.rank_correlation is not None:
+        cells["ranks"] = f"{quality.rank_correlation:.4f}"
     if quality.score is not None:
         cells["score"] = f"{quality.score:.2f}"
     return cells
+
+
+def cells_of(quality: Quality, headers: Iterable[str]) -> tuple[str, ...]:
+    """Return the cells below headers; a model that names no entity has no share of them."""
+    cells = columns(quality)
+    return tuple(cells.get(header, NONE) for header in headers)
+
+
+def _shares(quality: Quality) -> list[tuple[str, str, float]]:
+    given = ((*words, getattr(quality, name)) for name, words in _SHARES.items())
+    return [(header, words, share) for header, words, share in given if share is not None]

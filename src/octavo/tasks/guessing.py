@@ -30,13 +30,12 @@ def guess_kind(
     text: Sequence[str] = (),
     label: Sequence[str] = (),
     head: str | None = None,
-    training: bool = False,
 ) -> type[Task]:
     """Return the kind that data most likely is; what cannot be told is an error that lists the kinds.
 
     Arguments:
         text, label: the columns of texts and of labels, where a table was described.
-        head: the model's head, which tells similarity from regression; training: a new head is made.
+        head: the model's head, which tells similarity from regression; None where a new one is made.
     """
     layout = _by_layout(data)
     if layout is not None:
@@ -44,7 +43,7 @@ def guess_kind(
     rows = read_rows(data)
     columns = set(columns_of(rows))
     if label:
-        embeds = len(text) > 1 and head == "encoder" and not training
+        embeds = len(text) > 1 and head == "encoder"
         return _by_labels([_values(rows, column) for column in label], embeds)
     if columns >= {"question", "context", "answers"}:
         return QuestionAnswering

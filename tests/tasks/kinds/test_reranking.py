@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from octavo.errors import DataError, ModelError, SpecError
@@ -35,6 +36,19 @@ def test_passages_are_ranked_for_each_query(outputs: int) -> None:
 def test_rows_with_lists_of_passages() -> None:
     rows = [{"query": "q1", "positive": ["right"], "negative": ["wrong", "worse"]}]
     assert evaluate(scorer(), task=Reranking(dev=rows)).score == 100.0
+    arrays = [
+        {"query": "q1", "positive": np.array(["right"], object), "negative": np.array(["wrong"], object)}
+    ]
+    assert evaluate(scorer(), task=Reranking(dev=arrays)).score == 100.0
+
+
+def test_a_model_that_answers_everything_alike_ranks_nothing_first() -> None:
+    rows = [{"query": f"q{n}", "positive": [f"p{n}"], "negative": [f"n{n}", f"m{n}"]} for n in range(200)]
+    alike = FakeEncoder(lambda pair: {"logits": [0.5]}, head="sequence-classification", num_labels=1)
+    result = evaluate(alike, task=Reranking(dev=rows), against=alike)
+    # by chance the relevant one of three is first, second or third
+    assert result.metrics["mrr@10"] == pytest.approx(100 * (1 + 1 / 2 + 1 / 3) / 3, abs=5)
+    assert result.agreement["top_ten"] == 100.0
 
 
 def test_two_models_agree_in_ranks_and_in_the_first_ten() -> None:
@@ -66,6 +80,9 @@ def test_what_cannot_be_ranked() -> None:
             FakeEncoder(lambda pair: {}, head="sequence-classification", num_labels=3),
             task=Reranking(dev=PAIRS),
         )
+    for passage in ("", None, float("nan")):
+        with pytest.raises(DataError, match=r"row 1: a passage in column 'negative' is .*; write its text"):
+            Reranking(dev=[{"query": "q", "positive": ["a"], "negative": [passage]}]).read()
     with pytest.raises(DataError, match="list holds no relevant passage"):
         Reranking(dev=PAIRS[-1:]).read()
     with pytest.raises(DataError, match=r"row 1: relevance 0\.5 is no whole number"):

@@ -68,7 +68,9 @@ def test_words_beyond_the_length_count_as_tagged_o(tagger: Encoder) -> None:
 
 
 def test_a_tag_that_the_model_does_not_know(tagger: Encoder) -> None:
-    with pytest.raises(DataError, match=r"row 1: label 'B-ORG' is none of those that .* knows \(O, B-PER"):
+    with pytest.raises(
+        DataError, match=r"row 1, word 'eu': label 'B-ORG' is none of those that .* knows \(O, B-PER"
+    ):
         evaluate(tagger, task=TokenClassification(dev=[{"tokens": ["eu"], "tags": ["B-ORG"]}]))
 
 

@@ -40,6 +40,14 @@ def test_judgements_that_name_nothing(tmp_path: Path, qrels: str, expected: str)
         read_collection(write(tmp_path, qrels))
 
 
+@pytest.mark.parametrize("qrels", ["q1\td1\t1\n", "q1\t0\td1\t1\n", "query\tdoc\tscore\nq1\td1\t1\n", ""])
+def test_judgements_without_a_header_are_told_how_to_write_it(tmp_path: Path, qrels: str) -> None:
+    folder = write(tmp_path)
+    (folder / "qrels" / "test.tsv").write_text(qrels)
+    with pytest.raises(DataError, match=r"test\.tsv, line 1: .* write query-id, corpus-id, score with tabs"):
+        read_collection(folder)
+
+
 def test_another_split_or_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"dev\.tsv does not exist; there are test"):
         read_collection(write(tmp_path), "dev")

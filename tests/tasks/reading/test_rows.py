@@ -68,7 +68,9 @@ def test_parquet_where_pyarrow_is_there(tmp_path: Path) -> None:
 def test_parquet_without_pyarrow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match=r"a\.parquet, a Parquet file, needs the extra 'hub'"):
-        read_rows(tmp_path / "a.parquet")
+        read_rows(write(tmp_path / "a.parquet", "any"))
+    with pytest.raises(DataError, match=r"none\.parquet does not exist"):
+        read_rows(tmp_path / "none.parquet")
 
 
 def test_a_missing_column_names_those_there_are() -> None:
@@ -95,10 +97,12 @@ def test_an_empty_text_is_an_error(text: Any) -> None:
         ("a.csv", b'text,label\n"b" x,1\n', r"a\.csv, line 2: the quotes of the row that begins here"),
         ("a.csv", b"text,label\ra,1\r", r"a\.csv, line 1: a carriage return stands inside the line"),
         ("a.csv", b"text,label\na,b,1\n", r"a\.csv, line 2: 3 cells where the header has 2 \(text, label\)"),
+        ("a.csv", b"text,label\na\n", r"a\.csv, line 2: 1 cell where the header has 2 .*needs its separator"),
         ("a.csv", b"text,text\na,b\n", r"a\.csv, line 1: two columns are called 'text'"),
         ("a.csv", b"text,label\n", r"a\.csv holds no rows"),
         ("a.csv", b"", r"a\.csv holds no rows"),
         ("a.jsonl", b'{"a": 1}\n{"a": \n', r"a\.jsonl, line 2: not valid JSON"),
+        ("a.jsonl", b'{"a": ' + b"1" * 5000 + b"}", r"a\.jsonl, line 1: a number has too many digits"),
         ("a.jsonl", b"[1]\n", r"a\.jsonl, line 1: a list where an object with columns is needed"),
         ("a.jsonl", b"null\n", r"a\.jsonl, line 1: null where an object with columns is needed"),
         ("a.json", b'{"a": 1}', r"a\.json holds no list of rows"),

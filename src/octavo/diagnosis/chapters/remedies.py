@@ -14,7 +14,7 @@ from octavo.diagnosis.chapters.ranking import Ranking
 from octavo.diagnosis.markup import heading, section, table
 from octavo.diagnosis.repairs import Repair, mixed_precision, try_repairs
 from octavo.diagnosis.verdict import Verdict, judge, least
-from octavo.diagnosis.wording import MEASURES, columns, number, percent, short, told
+from octavo.diagnosis.wording import MEASURES, cells_of, columns, kept, number, short, told
 from octavo.drawing import Drawing
 from octavo.errors import SiteError, SpecError
 from octavo.fidelity import Quality
@@ -263,8 +263,7 @@ def _none_keeps(
 
 
 def _keeps(name: str, quality: Quality) -> str:
-    agreement = "" if quality.agreement is None else f" and {percent(quality.agreement)} of the predictions"
-    return f"{name} ({RECIPES.get(name, _GIVEN)}) keeps {told(quality)}{agreement}"
+    return f"{name} ({RECIPES.get(name, _GIVEN)}) keeps {told(quality)}{kept(quality)}"
 
 
 def _use(names: Sequence[str], text: str, model: str, source: str) -> Finding:
@@ -374,18 +373,18 @@ class RemediesChapter(Chapter[Remedies]):
     def section(self, figures: Mapping[str, Drawing]) -> str:
         """Show a table of the recipes."""
         first = self.result.first
+        names = tuple(columns(first)) if first is not None else ("",)
         rows = [
             (
                 trial.recipe,
                 RECIPES.get(trial.recipe, _GIVEN),
-                *(columns(trial.quality).values() if trial.quality is not None else (trial.reason,)),
+                *(cells_of(trial.quality, names) if trial.quality is not None else (trial.reason,)),
             )
             for trial in self.result.trials
         ]
-        rows += [
-            (repair.name, repair.what, *columns(repair.quality).values()) for repair in self.result.repairs
-        ]
-        headers = ("recipe", "what it is", *(columns(first) if first is not None else ("",)))
+        repairs = self.result.repairs
+        rows += [(repair.name, repair.what, *cells_of(repair.quality, names)) for repair in repairs]
+        headers = ("recipe", "what it is", *names)
         lead = "Recipes calibrated and measured on these texts; measure on held-out data before you ship."
         return section("remedies", "Remedies tried", lead, table(headers, rows), self._roles())
 
@@ -394,9 +393,10 @@ class RemediesChapter(Chapter[Remedies]):
         breakage = self.result.breakage
         if breakage is None:
             return ""
-        headers = ("role left in float", "sites", *columns(breakage.everything), "gain")
+        names = tuple(columns(breakage.everything))
+        headers = ("role left in float", "sites", *names, "gain")
         rows = [
-            (cost.role, str(cost.sites), *columns(cost.left_out).values(), f"{cost.gain:+.4f}")
+            (cost.role, str(cost.sites), *cells_of(cost.left_out, names), f"{cost.gain:+.4f}")
             for cost in breakage.roles
         ]
         return heading(f"What breaks {breakage.recipe}") + table(headers, rows, sortable=True)

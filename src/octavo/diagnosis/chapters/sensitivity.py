@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from octavo.diagnosis.chapter import WIDTH, Chapter, Finding, Study
 from octavo.diagnosis.chapters.ranking import Ranking
 from octavo.diagnosis.markup import details, figure, heading, section, table
-from octavo.diagnosis.wording import MEASURES, columns
+from octavo.diagnosis.wording import MEASURES, cells_of, columns
 from octavo.drawing import Drawing
 from octavo.errors import OctavoError, did_you_mean
 from octavo.fidelity import Quality
@@ -334,7 +334,7 @@ class SensitivityChapter(Chapter[Sensitivity | None]):
         headers = ("group", "sites", *except_it, "gain", *only_it, "loss")
         parts = []
         for scope in SCOPES:
-            rows = [_cells(variant) for variant in result.of(scope)]
+            rows = [_cells(variant, names) for variant in result.of(scope)]
             if rows:
                 drawing = figures[f"sensitivity-{scope}"]
                 parts.append(heading(_TITLES[scope]) + figure(drawing, _CAPTION))
@@ -344,7 +344,7 @@ class SensitivityChapter(Chapter[Sensitivity | None]):
         return section("sensitivity", "Sensitivity", lead, *parts)
 
 
-def _cells(variant: Variant) -> tuple[str, ...]:
-    left_out, alone = (tuple(columns(quality).values()) for quality in (variant.left_out, variant.alone))
+def _cells(variant: Variant, names: Sequence[str]) -> tuple[str, ...]:
+    left_out, alone = (cells_of(quality, names) for quality in (variant.left_out, variant.alone))
     gain, loss = f"{variant.gain:+.4f}", f"{variant.loss:.4f}"
     return (variant.label, str(variant.sites), *left_out, gain, *alone, loss)

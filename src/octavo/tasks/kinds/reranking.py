@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -39,18 +40,26 @@ class Candidates(Examples):
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """Scores of pairs (n,), and the query of each."""
+    """Pairs of a query and a passage, and their scores (n,)."""
 
-    queries: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
     scores: NDArray[np.float64]
 
     def rankings(self) -> Iterator[tuple[list[int], list[int]]]:
-        """Yield, for every query, its pairs as they stand and as the scores order them, best first."""
+        """Yield, for every query, its pairs as they stand and as the scores order them, best first.
+
+        Files list relevant passages first, and a model in 8 bits has equal scores: their order is that of the
+        passages' digests, which know nothing of relevance.
+        """
         groups: dict[str, list[int]] = {}
-        for index, query in enumerate(self.queries):
+        for index, (query, _) in enumerate(self.pairs):
             groups.setdefault(query, []).append(index)
         for members in groups.values():
-            yield members, sorted(members, key=lambda index: -self.scores[index])
+            yield members, sorted(members, key=self._place)
+
+    def _place(self, index: int) -> tuple[float, bytes]:
+        passage = self.pairs[index][1]
+        return -float(self.scores[index]), hashlib.sha256(passage.encode()).digest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +125,20 @@ class Reranking(LabelledTexts, name="reranking"):
         query = row.text(self.text_columns[0])
         for column, relevance in ((POSITIVE, 1), (NEGATIVE, 0)):
             passages: Any = row[column]
-            if isinstance(passages, str) or not isinstance(passages, Sequence):
+            # a frame that was read from Parquet holds arrays
+            if isinstance(passages, str) or not isinstance(passages, Sequence | np.ndarray):
                 raise DataError(f"{row.where}: column {column!r} holds no list of passages")
             for passage in passages:
-                yield query, str(passage), relevance, row.where
+                if not isinstance(passage, str) or not passage.strip():
+                    raise DataError(
+                        f"{row.where}: a passage in column {column!r} is {passage!r}; "
+                        "write its text, or drop it"
+                    )
+                yield query, passage.strip(), relevance, row.where
 
     def predict(self, model: Model, examples: Candidates, running: Running) -> Ranked:
         """Return a score for every pair: the logit, the second less the first of two, or the cosine."""
-        queries = tuple(pair[0] for pair in examples.texts)
+        pairs = tuple((text[0], text[1]) for text in examples.texts)
         if model.head == "encoder":
             scores = pair_cosines(
                 model,
@@ -132,9 +147,9 @@ class Reranking(LabelledTexts, name="reranking"):
                 max_length=running.max_length,
                 progress=running.progress,
             )
-            return Ranked(queries=queries, scores=scores)
+            return Ranked(pairs=pairs, scores=scores)
         logits = logits_of(model, examples, running)
-        return Ranked(queries=queries, scores=logits[:, -1] - (logits[:, 0] if logits.shape[1] > 1 else 0))
+        return Ranked(pairs=pairs, scores=logits[:, -1] - (logits[:, 0] if logits.shape[1] > 1 else 0))
 
     def measure(self, predicted: Ranked, examples: Candidates) -> dict[str, float]:
         """Return the means over queries of reciprocal rank and nDCG."""

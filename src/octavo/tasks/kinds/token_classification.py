@@ -127,10 +127,13 @@ class TokenClassification(Task, name="token-classification"):
         return with_loss(data, token_loss, per_token=True)
 
     def _names(self, model: Model, examples: TaggedExamples) -> tuple[str, ...]:
-        pairs = [
-            (tag, place) for tags, place in zip(examples.labels, examples.where, strict=True) for tag in tags
+        sentences = zip(examples.labels, examples.words, examples.where, strict=True)
+        tagged = [
+            (tag, f"{place}, word {word!r}")
+            for tags, words, place in sentences
+            for tag, word in zip(tags, words, strict=True)
         ]
-        return model_labels(model, self.labels, [tag for tag, _ in pairs], [place for _, place in pairs])
+        return model_labels(model, self.labels, [tag for tag, _ in tagged], [place for _, place in tagged])
 
 
 def _warn_of_cut(examples: TaggedExamples, firsts: Sequence[dict[int, int]]) -> None:

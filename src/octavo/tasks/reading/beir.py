@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from octavo.errors import DataError, did_you_mean
+from octavo.tasks.lines import read_lines
 from octavo.tasks.reading.rows import Row, read_rows
 
 CORPUS, QUERIES, JUDGEMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
@@ -80,6 +81,12 @@ def _judgements(
         there = sorted(file.stem for file in path.parent.glob("*.tsv"))
         known = f"; there are {', '.join(there)}" if there else ""
         raise DataError(f"{path} does not exist{known}{did_you_mean(split, there)}")
+    first = next(iter(read_lines(path)), "")
+    if not set(_COLUMNS) <= {name.strip() for name in first.split("\t")}:
+        raise DataError(
+            f"{path}, line 1: {first!r} does not name the columns; "
+            f"write {', '.join(_COLUMNS)} with tabs between"
+        )
     relevant: dict[str, dict[str, int]] = {}
     for row in read_rows(path):
         query, document, score = (str(row[column]) for column in _COLUMNS)

@@ -108,10 +108,7 @@ def _cells(path: Path, lines: list[str], **layout: Any) -> Iterator[Row]:
             if not header:
                 header = _header(cells, where)
             elif len(cells) != len(header):
-                raise DataError(
-                    f"{where}: {len(cells)} cells where the header has {len(header)} "
-                    f"({', '.join(header[:_SHOWN])}); put a cell that holds a separator in quotes"
-                )
+                raise DataError(f"{where}: {_uneven(cells, header)}")
             else:
                 yield Row(values=dict(zip(header, cells, strict=True)), where=where)
     except csv.Error as error:
@@ -131,6 +128,15 @@ def _header(cells: Sequence[str], where: str) -> list[str]:
     if twice is not None:
         raise DataError(f"{where}: two columns are called {twice!r}; rename one")
     return names
+
+
+def _uneven(cells: Sequence[str], header: Sequence[str]) -> str:
+    counted = f"{len(cells)} cell{'s' * (len(cells) > 1)} where the header has {len(header)}"
+    more = len(cells) > len(header)
+    remedy = (
+        "put a cell that holds a separator in quotes" if more else "an empty cell needs its separator too"
+    )
+    return f"{counted} ({', '.join(header[:_SHOWN])}); {remedy}"
 
 
 def _json_lines(path: Path) -> Iterator[Row]:
@@ -164,6 +170,8 @@ def _parsed(text: str, where: str) -> Any:
         ) from None
     except RecursionError:
         raise DataError(f"{where}: the JSON is nested too deeply") from None
+    except ValueError:  # Python reads no whole number of more than some thousand digits
+        raise DataError(f"{where}: a number has too many digits; write it as text, in quotes") from None
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:
@@ -174,6 +182,8 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 
 
 def _parquet(path: Path) -> Iterator[Row]:
+    if not path.exists():  # said first: the extra would be installed for nothing
+        raise DataError(f"{path} does not exist; give the path of a Parquet file")
     try:
         import pyarrow
         from pyarrow import parquet
