@@ -4,9 +4,11 @@
 
 Embedding models are calibrated with the first 64 sentences of STS-B's training set, and compared with the
 float model on 200 sentences spread over its development set: the first of them are like those of training.
-Taggers read sentences of MRPC and SST-2, masked language models those of korean.txt, half of them each.
+Taggers and classifiers read sentences of MRPC and SST-2, masked language models those of korean.txt, half of
+them each.
 The measures speak the head's language: cosines and neighbours of embeddings, labels and entities of taggers
-(special tokens aside), the best token at masked places.
+(special tokens aside), the best token at masked places; predictions of classifiers, the divergence of their
+probabilities in nats and the SQNR of their logits in decibels.
 
 Rows of an output that is there already stay, unless their recipe is asked for again.
 Recipes were chosen on demo:minilm and gte-small; other models prove them.
@@ -72,6 +74,13 @@ def measure(model: Any, encoder: Encoder, texts: list[str]) -> dict[str, Any]:
         return {
             "cosine": {name: round(value, 5) for name, value in found["cosine"].items()},
             "neighbours": round(found["neighbours"]["kept"], 4),
+        }
+    if encoder.head == "sequence-classification":
+        found = Reference(encoder, encoder.batches(texts, 16), len(texts)).compare(model).to_dict()
+        return {
+            "agreement": round(found["agreement"]["logits"], 4),
+            "kl": round(found["kl"]["logits"], 5),
+            "sqnr": round(found["sqnr"]["logits"], 1),
         }
     return _masked(model, encoder, texts) if encoder.head == "masked-lm" else _tagged(model, encoder, texts)
 

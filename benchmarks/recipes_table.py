@@ -37,6 +37,8 @@ def cell(row: dict[str, Any], where: str) -> str:
     if "cosine" in measured:
         cosine = measured["cosine"]
         return f"{cosine['mean']:.4f} ({cosine['worst']:.3f}), {measured['neighbours']:.0%}"
+    if "agreement" in measured:
+        return f"{measured['agreement']:.1%} of predictions, {measured['kl']:.4f} nats"
     if "entities" in measured:
         return f"{measured['labels']:.1%} of labels, {measured['entities']:.1%} of entities"
     return f"{measured['tokens']:.1%} of tokens"

@@ -57,6 +57,11 @@ def test_an_existing_file_needs_force(run: Run, saved: Path, tmp_path: Path) -> 
     assert run("export", saved, "-o", tmp_path / "model.onnx", "--force", "--no-check").exit_code == 0
 
 
+def test_a_name_of_another_format_is_refused_before_the_model_is_looked_for(run: Run, tmp_path: Path) -> None:
+    done = run("export", tmp_path / "no model", "--backend", "openvino", "-o", tmp_path / "model.xml")
+    assert done.exit_code == 2 and "would be an ONNX file by another name" in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize("option", [("--runtime", "openvino"), ("--opset", "17"), ("--no-check",)], ids=str)
 def test_encodings_refuse_options_of_onnx(run: Run, tiny: Path, tmp_path: Path, option: tuple[str]) -> None:
     done = run("export", tiny, "--to", "encodings", "-o", tmp_path / "encodings.json", *option)

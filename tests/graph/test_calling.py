@@ -68,6 +68,12 @@ def test_all_ways_to_call_give_the_same_bits(task: str, models: Any) -> None:
         assert all(torch.equal(x, y) for x, y in zip(found, by_mapping.values(), strict=True))
 
 
+@pytest.mark.parametrize("given", [TEXTS, TEXTS[0], [[2, 3]]], ids=["texts", "text", "lists"])
+def test_what_is_no_tensor_is_refused_with_the_call_that_works(given: Any, models: Any) -> None:
+    with pytest.raises(ModelError, match=r"was called with a (list|str) for input_ids, which must be a ten"):
+        models["text-classification"][1](given)
+
+
 def test_what_a_model_cannot_be_asked_for_is_named(models: Any) -> None:
     _, model = models["text-classification"]
     batch = model.tokenizer(TEXTS, padding=True, return_tensors="pt")

@@ -173,6 +173,7 @@ def _export(
     force: ForceOption = False,
 ) -> None:
     from octavo.files import check_output
+    from octavo.runtime.backends.onnx_files import check_name
 
     of_files = {"--backend": runtime, "--opset": opset}
     of_folders = {
@@ -196,6 +197,8 @@ def _export(
     if to is Target.encodings:
         of_files |= {"--check": check, "--reduce-range": reduce_range or None, "--target": target}
         _refuse("--to encodings", of_files, "use --to onnx")
+    else:
+        check_name(output)
     check_output(output, force)
     encoder = console.load(model)
     if to is Target.encodings:

@@ -100,6 +100,12 @@ def _checked(inputs: Mapping[str, Any], name: str) -> dict[str, Tensor]:
         )
     if "input_ids" not in batch:
         raise ModelError(f"{name} was called without input_ids; call it as model(**tokenizer(texts, ...))")
+    for key, value in batch.items():
+        if not isinstance(value, Tensor):
+            raise ModelError(
+                f"{name} was called with a {type(value).__name__} for {key}, which must be a tensor; "
+                'call it as model(**tokenizer(texts, padding=True, return_tensors="pt"))'
+            )
     return batch
 
 

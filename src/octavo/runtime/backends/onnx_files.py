@@ -63,11 +63,7 @@ class OnnxBackend(Backend, ABC):
         from octavo.files import check_output, write_file
 
         require_onnx()
-        if path.suffix.lower() == ".xml":  # OpenVINO's own format is two files
-            raise SpecError(
-                f"{path} would be an ONNX file by another name; end it in .onnx, which OpenVINO runs, too, "
-                "or write a folder with OpenVINO's own format: --layout hub"
-            )
+        check_name(path)
         check_output(path, force)
         proto = self.onnx_model(model, opset, target)
         if proto.ByteSize() >= MOST_BYTES:
@@ -100,6 +96,15 @@ class OnnxBackend(Backend, ABC):
         nodes = onnx.load(str(path), load_external_data=False).graph.node
         return any(
             node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul") for node in nodes
+        )
+
+
+def check_name(path: Path) -> None:
+    """Refuse a file whose name says that it is of OpenVINO's own format, which is two files."""
+    if path.suffix.lower() == ".xml":
+        raise SpecError(
+            f"{path} would be an ONNX file by another name; end it in .onnx, which OpenVINO runs, too, "
+            "or write a folder with OpenVINO's own format: --layout hub"
         )
 
 
