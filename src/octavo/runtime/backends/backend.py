@@ -61,7 +61,8 @@ class Backend(ABC):
         package: what must be installed to open an artifact.
         extra: the extra of Octavo that installs the package.
         endings: how the names of artifacts that it opens end.
-        left_out: roles whose quantizers it is faster without; the result is closer to the float model.
+        left_out: roles whose quantizers it is faster or only right without; the result is closer to the float
+            model.
         kernel_for_each_product: whether every quantized product has an integer kernel of its own.
         exact_option: the setting by which it computes what an artifact says, and nothing rounder.
         targets: the processors that it can be asked to write for.
