@@ -20,13 +20,11 @@ from octavo.spec.estimator import (
 from octavo.spec.format import E4M3, E5M2, Integer
 from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor, PerToken
 from octavo.spec.passes import (
-    AdaRound,
     AllocateBits,
     AverageBits,
     BiasCorrection,
     ClipTokens,
     FixedRanges,
-    Gptq,
     IntegerFunctions,
     LearnedRanges,
     Megabytes,
@@ -35,9 +33,9 @@ from octavo.spec.passes import (
     RunningRanges,
     SplitGroups,
     TuneRanges,
-    WeightRounding,
 )
 from octavo.spec.recipe import Override, Recipe
+from octavo.spec.rounding import AdaRound, Gptq, WeightRounding
 from octavo.spec.tensor import TensorSpec
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

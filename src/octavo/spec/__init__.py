@@ -35,14 +35,12 @@ from octavo.spec.granularity import PerEmbedding as PerEmbedding
 from octavo.spec.granularity import PerGroup as PerGroup
 from octavo.spec.granularity import PerTensor as PerTensor
 from octavo.spec.granularity import PerToken as PerToken
-from octavo.spec.passes import AdaRound as AdaRound
 from octavo.spec.passes import AllocateBits as AllocateBits
 from octavo.spec.passes import AverageBits as AverageBits
 from octavo.spec.passes import BiasCorrection as BiasCorrection
 from octavo.spec.passes import Budget as Budget
 from octavo.spec.passes import ClipTokens as ClipTokens
 from octavo.spec.passes import FixedRanges as FixedRanges
-from octavo.spec.passes import Gptq as Gptq
 from octavo.spec.passes import IntegerFunctions as IntegerFunctions
 from octavo.spec.passes import LearnedRanges as LearnedRanges
 from octavo.spec.passes import Megabytes as Megabytes
@@ -52,12 +50,14 @@ from octavo.spec.passes import RunningRanges as RunningRanges
 from octavo.spec.passes import SplitGroups as SplitGroups
 from octavo.spec.passes import Stage as Stage
 from octavo.spec.passes import TuneRanges as TuneRanges
-from octavo.spec.passes import WeightRounding as WeightRounding
 from octavo.spec.presets import preset_names as preset_names
 from octavo.spec.recipe import Kind as Kind
 from octavo.spec.recipe import Override as Override
 from octavo.spec.recipe import Placement as Placement
 from octavo.spec.recipe import Recipe as Recipe
+from octavo.spec.rounding import AdaRound as AdaRound
+from octavo.spec.rounding import Gptq as Gptq
+from octavo.spec.rounding import WeightRounding as WeightRounding
 from octavo.spec.tensor import TensorSpec as TensorSpec
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ def recipe_reference() -> str:
     ]
     for title, family in _FAMILIES:
         parts += [f"## {title}", _first_paragraph(family)]
-        for name, variant in family.variants().items():
+        for name, variant in sorted(family.variants().items(), key=lambda each: getattr(each[1], "stage", 0)):
             parts += [f"### `{name}`", _about(variant)]
     return "\n\n".join(parts) + "\n"
 
