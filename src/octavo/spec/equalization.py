@@ -155,8 +155,9 @@ class Equalize(Equalization, name="equalize"):
     """The best of the other ways for each site: the one with the least error of what reads it.
 
     Tried are nothing, `range ** power`, SmoothQuant, a norm without its weight, and thresholds as in
-    `ShiftAndScale`, each with a shift and without where one costs nothing. Activations and weights are
-    rounded as the recipe has them; ranges are those of one half of the texts, errors those of the other.
+    `ShiftAndScale`, each with a shift and without where one costs nothing and weights that read the site
+    have 6 bits or more. Activations and weights are rounded as the recipe has them; ranges are those of one
+    half of the texts, errors those of the other.
 
     Arguments:
         sites, roles, skip_sites, skip_roles, optional: which activations, as in `Equalization`.

@@ -21,6 +21,7 @@ from octavo.spec import (
     Fold,
     MigrateGamma,
     Override,
+    PerChannel,
     PerEmbedding,
     PerGroup,
     Recipe,
@@ -175,6 +176,24 @@ def test_a_multiplication_is_added_only_where_it_pays() -> None:
     never = Equalize(roles=("ffn_hidden",), worth=1e-6)
     model = octavo.quantize(encoder, wide(never, bits=8), calibration=BATCHES)
     assert not [name for name, _ in model.graph.named_parameters() if name.startswith("folded.")]
+
+
+@pytest.mark.parametrize(("bits", "shifts"), [(8, True), (6, True), (5, False), (4, False)])
+def test_nothing_is_shifted_where_weights_have_few_bits(bits: int, shifts: bool) -> None:
+    encoder = families.fresh("bert", "encoder")
+    with torch.no_grad():
+        for name, parameter in encoder.graph.named_parameters():
+            if name.endswith("layer.0.attention.output.LayerNorm.bias"):
+                parameter += torch.tensor([9.0, -9.0]).repeat(len(parameter) // 2)
+    weights = TensorSpec(bits=bits, symmetric=True, granularity=PerChannel())
+
+    def scale(*passes: Equalization) -> float:
+        done = replace(wide(*passes, bits=8), weights=weights)
+        model = octavo.quantize(encoder, done, calibration=MANY)
+        return float(model.quantizers["layers.0.ffn_input"].scale)
+
+    shift = Equalize(sites=("layers.0.ffn_input",), powers=(), alphas=(), thresholds=0)  # nothing, or a shift
+    assert (scale(shift) < scale() / 2) is shifts
 
 
 def test_the_choice_depends_on_the_seed_alone() -> None:

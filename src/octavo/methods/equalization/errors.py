@@ -119,7 +119,7 @@ class _Layer:
     def __init__(self, model: QuantizedEncoder, reader: Reader) -> None:
         self.reader = reader
         weight = model.graph.get_parameter(reader.weight).detach().float().cpu()
-        self.quantizer = _quantizer_of(model, reader.weight)
+        self.quantizer = quantizer_of(model, reader.weight)
         rows = torch.linspace(0, len(weight) - 1, min(OUTPUTS, len(weight))).long()
         self.weight = weight[rows]
         self.low, self.high = self._ends(weight, rows)
@@ -194,7 +194,8 @@ def _by_channel(channels: Channels, site: str, values: Tensor) -> Tensor:
     return torch.zeros(channels.width).index_add_(0, channels.sites[site], values)
 
 
-def _quantizer_of(model: QuantizedEncoder, path: str) -> Quantizer | None:
+def quantizer_of(model: QuantizedEncoder, path: str) -> Quantizer | None:
+    """Return the quantizer of the weight with this path; None where it is float."""
     site = next((site for site in model.weight_sites if path in site.targets), None)
     return None if site is None else model.quantizers.get(site.name)
 
