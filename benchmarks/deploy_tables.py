@@ -45,7 +45,7 @@ def vectors() -> str:
 
 
 def milliseconds(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
 def times() -> str:
