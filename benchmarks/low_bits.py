@@ -33,20 +33,16 @@ class Method:
     passes: tuple[Pass, ...] = ()
     estimator: Estimator = octavo.AllMinMax()  # noqa: RUF009
     groups: bool = False
-    symmetric: bool = True
-    """Of weights below 8 bits: with 16 steps, one that is not used and a centre that is off count."""
 
 
 # Values, their context and the hidden layer are read by products and linear layers alone in either placement.
 INNER = ("value", "attention_context", "ffn_hidden")
 EQUALIZE = octavo.Equalize(roles=(*NORMS, *INNER), optional=True)
 SPILL = octavo.Spill(roles=("ffn_hidden",), optional=True)
-GPTQ = octavo.Gptq()
-WEIGHTED_GPTQ = octavo.Gptq(weighted=True)
-# Ranges and rounding by what the layer reads, every token alike: one of about ten variants tried.
-OUTPUT_GPTQ = octavo.Gptq(weighted=True, relative=True, shrinkage=0.5)
+GPTQ = octavo.Gptq(relative=True, shrinkage=0.9)
 ADAROUND = octavo.AdaRound(iterations=300, shrinkage=0.7, asymmetric=False)
-CLIP, TUNE, CORRECT = octavo.ClipTokens(), octavo.TuneRanges(), octavo.BiasCorrection()
+CLIP, TUNE = octavo.ClipTokens(), octavo.TuneRanges()
+CORRECT = octavo.BiasCorrection(guarded=True)
 
 ALONE = {
     "nothing": Method(),
@@ -57,35 +53,24 @@ ALONE = {
     "mse, weighted": Method(estimator=octavo.Mse(weighted=True)),
     "clip-tokens": Method(passes=(CLIP,)),
     "tune-ranges": Method(passes=(TUNE,)),
-    "gptq": Method(passes=(GPTQ,)),
-    "gptq, weighted ranges": Method(passes=(OUTPUT_GPTQ,)),
-    "asymmetric rows": Method(symmetric=False),
+    "gptq": Method(passes=(octavo.Gptq(),)),
+    "gptq, tokens alike": Method(passes=(GPTQ,)),
     "adaround": Method(passes=(ADAROUND,)),
-    "bias-correction": Method(passes=(CORRECT,)),
+    "bias-correction": Method(passes=(octavo.BiasCorrection(),)),
 }
 
 
 def methods(placement: Placement) -> dict[str, Method]:
-    """Return every row of a placement: each method alone, and what was tried together."""
+    """Return every row of a placement: each method alone, and the compositions."""
     # Where a sum reads norm outputs as well, nothing can be folded into weights: groups take its place.
     full = placement == "full"
     around = () if full else NORMS
     inner = replace(EQUALIZE, roles=(*around, "value", "attention_context"))
     every = replace(EQUALIZE, roles=(*around, *INNER))
     return ALONE | {
-        "clip-tokens, tune-ranges": Method(passes=(CLIP, TUNE)),
-        "composition": Method(passes=(every, GPTQ, CLIP, CORRECT), groups=full),
-        "composition without equalize": Method(passes=(GPTQ, CLIP, CORRECT), groups=full),
-        "composition, tune-ranges": Method(passes=(every, GPTQ, CLIP, TUNE, CORRECT), groups=full),
-        "composition, hidden spilled": Method(passes=(inner, SPILL, GPTQ, CLIP, CORRECT), groups=full),
-        "spill, gptq, bias-correction": Method(passes=(SPILL, GPTQ, CORRECT), groups=full),
-        "weighted gptq": Method(passes=(WEIGHTED_GPTQ,)),
-        "spill, weighted gptq, bias-correction": Method(passes=(SPILL, WEIGHTED_GPTQ, CORRECT), groups=full),
-        "composition for 4-bit weights": Method(
-            passes=(SPILL, OUTPUT_GPTQ, CORRECT), groups=full, symmetric=False
-        ),
-        "composition, weighted ranges, asymmetric rows": Method(
-            passes=(every, OUTPUT_GPTQ, CLIP, CORRECT), groups=full, symmetric=False
+        "equalize, spill, gptq, bias-correction": Method(passes=(inner, SPILL, GPTQ, CORRECT), groups=full),
+        "equalize, gptq, clip-tokens, bias-correction": Method(
+            passes=(every, GPTQ, CLIP, CORRECT), groups=full
         ),
     }
 
@@ -94,7 +79,7 @@ def recipe(placement: Placement, weights: int, activations: int, method: Method)
     """Return the recipe of one row."""
     rows = TensorSpec(
         bits=weights,
-        symmetric=method.symmetric,
+        symmetric=True,
         granularity=octavo.PerChannel(),
         estimator=octavo.MinMax() if weights == 8 else octavo.Mse(),
     )

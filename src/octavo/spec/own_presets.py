@@ -8,7 +8,7 @@ from octavo.spec.equalization import Equalize, Spill
 from octavo.spec.estimator import AllMinMax, MinMax, Mse
 from octavo.spec.format import E4M3
 from octavo.spec.granularity import PerChannel, PerGroup, PerTensor
-from octavo.spec.passes import BiasCorrection, ClipTokens
+from octavo.spec.passes import BiasCorrection, ClipTokens, Pass
 from octavo.spec.recipe import Override, Recipe
 from octavo.spec.rounding import Gptq
 from octavo.spec.tensor import TensorSpec
@@ -19,6 +19,8 @@ _NORM_OUTPUTS = ("embedding_norm", "layer_output", "attention_input", "ffn_input
 # What linear layers read beside these: of bottlenecks (MobileBERT), and where factors of depths that share
 # their weights (ALBERT) begin; without it none of those depths could take any.
 _ENTRIES = ("norm", "embedding_projection", "embedding_lookup")
+
+_FACTORED = (*_NORM_OUTPUTS, *_ENTRIES, "value", "attention_context")
 
 _INT8 = Recipe(
     name="int8",
@@ -32,7 +34,7 @@ _INT8 = Recipe(
         Override(roles=ATTENTION_OPERANDS, symmetric=True, optional=True),
     ),
     passes=(
-        Equalize(roles=(*_NORM_OUTPUTS, *_ENTRIES, "value", "attention_context"), optional=True),
+        Equalize(roles=_FACTORED, optional=True),
         Spill(roles=("ffn_hidden",), optional=True),
         # Errors of weights that all depths share add up; elsewhere this rounds nothing and costs nothing.
         Gptq(only_shared=True),
@@ -93,9 +95,11 @@ _TABLES_4_BITS = Override(
     estimator=Mse(),
 )
 
-_INT8_GPTQ = tuple(
-    replace(entry, only_shared=False) if isinstance(entry, Gptq) else entry for entry in _INT8.passes
-)
+# A few tokens are far larger than all others; alike, they leave the others their say. Beside quantized
+# activations fewer correlations hold than beside float ones.
+_GPTQ = Gptq(relative=True, shrinkage=0.9)
+
+_INT8_GPTQ = tuple(_GPTQ if isinstance(entry, Gptq) else entry for entry in _INT8.passes)
 
 _INT8_SMALL = replace(
     _INT8,
@@ -123,7 +127,7 @@ _W4A8 = replace(
 )
 
 
-def _few_bits(bits: int) -> Recipe:
+def _few_bits(bits: int, *passes: Pass) -> Recipe:
     """Return linear layers of few bits, weights and inputs alike, by the passes that keep most."""
     return Recipe(
         name=f"w{bits}a{bits}",
@@ -135,14 +139,26 @@ def _few_bits(bits: int) -> Recipe:
             _NORMS_FLOAT,
             Override(roles=("embedding_weight",), bits=8, estimator=MinMax(), optional=True),
         ),
-        passes=(
-            Equalize(roles=(*_NORM_OUTPUTS, "value", "attention_context", "ffn_hidden"), optional=True),
-            Gptq(),
-            ClipTokens(),
-            BiasCorrection(guarded=True),
-        ),
+        passes=passes,
     )
 
+
+_W6A6 = _few_bits(
+    6,
+    Equalize(roles=_FACTORED, optional=True),
+    Spill(roles=("ffn_hidden",), optional=True),
+    _GPTQ,
+    BiasCorrection(guarded=True),
+)
+
+# Copies of channels spread outliers over ranges of 16 steps, which are too few even so: tokens are clipped.
+_W4A4 = _few_bits(
+    4,
+    Equalize(roles=(*_FACTORED, "ffn_hidden"), optional=True),
+    _GPTQ,
+    ClipTokens(),
+    BiasCorrection(guarded=True),
+)
 
 _FP8_WEIGHTS = TensorSpec(symmetric=True, granularity=PerChannel(), format=E4M3())
 _FP8_ACTIVATIONS = TensorSpec(symmetric=True, estimator=AllMinMax(), format=E4M3())
@@ -169,8 +185,8 @@ OWN = (
     _INT8_SMALL,
     _INT8_WEIGHTS,
     _W4A8,
-    _few_bits(6),
-    _few_bits(4),
+    _W6A6,
+    _W4A4,
     _FP8,
     _FP8_FULL,
 )
