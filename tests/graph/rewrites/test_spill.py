@@ -9,7 +9,8 @@ import torch
 import octavo
 from octavo.errors import CalibrationError, OctavoWarning, SpecError
 from octavo.graph import Encoder, QuantizedEncoder, attach
-from octavo.graph.rewrites.spill import spill, spillable
+from octavo.graph.rewrites.reach import spillable
+from octavo.graph.rewrites.spill import spill
 from octavo.methods import load
 from octavo.numerics.spill import smallest_range
 from octavo.spec import AllMinMax, Override, PerChannel, PerEmbedding, Recipe, Spill, TensorSpec

@@ -13,7 +13,7 @@ import octavo
 from octavo.graph.capture.source import make_encoder
 from octavo.runtime.backends.onnxruntime import ONNXRUNTIME
 from octavo.runtime.translate.onnx_graph import OnnxGraph
-from octavo.runtime.translate.weights import _pack_columns
+from octavo.runtime.translate.packing import _pack_columns
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])

@@ -13,8 +13,9 @@ from octavo.graph import QuantizedEncoder, Quantizer
 from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.quantizers.watch import channel_extremes
+from octavo.graph.rewrites.reach import spillable
 from octavo.graph.rewrites.sharing import connected
-from octavo.graph.rewrites.spill import is_spilled, spill, spillable
+from octavo.graph.rewrites.spill import is_spilled, spill
 from octavo.methods.context import Context
 from octavo.numerics.spill import Pieces, smallest_range
 from octavo.spec import Spill

@@ -1,23 +1,18 @@
-"""Weights as integers, each stored once: linear layers, embedding tables, and other readers of weights."""
+"""Weights as integers, each stored once: linear layers, and other readers of weights."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
 from octavo.graph.quantizers.quantizer import Quantizer
-from octavo.numerics.affine import fits_half
-from octavo.runtime.translate.context import ONNX_TYPES, Translation, Value
+from octavo.runtime.translate.context import Translation, Value
 from octavo.runtime.translate.grids import integer_type, is_clipped
+from octavo.runtime.translate.packing import is_packed, pack, unpack
 
 _BIAS_LIMIT = 2**30
 _SHIFT = 128  # from signed bytes to unsigned ones
-_POSITIONS = 1024  # tables of positions are, up to so many rows, where positions count from 0 on
-_FEW_ROWS = 16  # tables of so few rows, such as token types, are dequantized when a runtime loads them
 ONNX_RUNTIME = "com.microsoft"
 """The domain of ONNX Runtime's own operators."""
 
@@ -65,8 +60,8 @@ def dequantized_weight(t: Translation, node: fx.Node) -> str:
     """Write a weight in its own shape, dequantized where it stands: vectors of norms, tables, kernels."""
     quantizer, integers = integers_of(t, node)
     scale, zero_point = grid_along(quantizer, quantizer.axis or 0)
-    if _is_packed_table(quantizer):  # a tied decoder reads it whole
-        floats = _unpack(t, *_packed_table(t, quantizer, integers), quantizer.low)
+    if is_packed(quantizer):  # a tied decoder reads it whole
+        floats = unpack(t, *pack(t, quantizer, integers), quantizer.low)
         shifted = t.once("Sub", floats, t.graph.constant(zero_point[..., None], np.float32))
         return t.once("Mul", shifted, t.graph.constant(scale[..., None], np.float32))
     name = store(t, quantizer, integers.cpu().numpy())
@@ -298,125 +293,3 @@ def _bias(
     product = t.once("Mul", *steps) if grid.ndim else t.graph.constant(grid, np.float32, "scale")
     axis = {"axis": 0} if grid.ndim else {}
     return t.once("DequantizeLinear", stored, product, **axis)
-
-
-# -- embedding tables ----------------------------------------------------------------------------------------
-
-
-def gather_rows(t: Translation, weight: fx.Node, indices: str, name: str) -> str:
-    """Read rows of a table by index; of an integer table only the rows read are dequantized."""
-    if weight not in t.weights:
-        return t.graph.add("Gather", t.full(weight), indices, name=name, axis=0)
-    quantizer, integers = integers_of(t, weight)
-    scale, zero_point = grid_along(quantizer, 0)
-    # Cast and Mul, not DequantizeLinear: ONNX Runtime would move that behind the views that follow, and fail
-    if not _is_packed_table(quantizer):
-        if len(integers) <= _FEW_ROWS:
-            return t.graph.add("Gather", _whole_table(t, weight), indices, name=name, axis=0)
-        end = _counted_to(t, indices)
-        if end is not None and len(integers) <= _POSITIONS:
-            rows = t.graph.add("Unsqueeze", _whole_table(t, weight), t.graph.constant([0], np.int64))
-            bounds = [t.graph.constant([0], np.int64), end, t.graph.constant([1], np.int64)]
-            return t.graph.add("Slice", rows, *bounds, name=name)
-    rows = _integer_rows(t, quantizer, integers, indices)
-    short = fits_half(torch.from_numpy(scale))
-    step = _per_row(t, scale, np.float16 if short else np.float32, indices)
-    offset = _per_row(t, zero_point, integer_type(quantizer), indices) if zero_point.any() else None
-    return _dequantized(t, rows, step, offset, name)
-
-
-def _whole_table(t: Translation, weight: fx.Node) -> str:
-    """Write a table as floats, which a runtime computes once, when it loads the file."""
-    quantizer, integers = integers_of(t, weight)
-    scale, zero_point = grid_along(quantizer, 0)
-    short = fits_half(torch.from_numpy(scale))
-    column = (-1, 1) if scale.ndim else ()
-    step = t.graph.constant(scale.reshape(column), np.float16 if short else np.float32, "scale")
-    shift = t.graph.constant(zero_point.reshape(column), np.float32, "scale") if zero_point.any() else None
-    stored = _floats(t, store(t, quantizer, integers.cpu().numpy()))
-    return _dequantized(t, stored, _floats(t, step) if short else step, shift, "")
-
-
-def _counted_to(t: Translation, indices: str) -> str | None:
-    """Return the end, a tensor of one number, of indices (1, n) that count from 0: those of positions."""
-    added = t.graph.maker(indices)
-    counted = t.graph.maker(added.input[0]) if added is not None and added.op_type == "Unsqueeze" else None
-    if added is None or counted is None or counted.op_type != "Range":
-        return None
-    end = t.graph.maker(counted.input[1])
-    zero, one = (t.full(number, torch.int64) for number in (0, 1))
-    counts_up = [counted.input[0], counted.input[2]] == [zero, one]
-    leading = added.input[1] == t.graph.constant([0], np.int64)
-    return (
-        str(end.input[0]) if end is not None and end.op_type == "Squeeze" and counts_up and leading else None
-    )
-
-
-def _floats(t: Translation, integers: str) -> str:
-    return t.graph.add("Cast", integers, to=ONNX_TYPES[torch.float32])
-
-
-def _dequantized(t: Translation, floats: str, step: str, shift: str | None, name: str) -> str:
-    shifted = floats if shift is None else t.graph.add("Sub", floats, shift)
-    return t.graph.add("Mul", shifted, step, name=name)
-
-
-def _per_row(t: Translation, array: NDArray[Any], kind: Any, indices: str) -> str:
-    """Read scales or zero-points of rows, as floats, from what they are stored as."""
-    if array.ndim == 0:
-        return t.graph.constant(array, np.float32)
-    found = t.graph.add("Gather", t.graph.constant(array[:, None], kind, "scale"), indices, axis=0)
-    return found if kind is np.float32 else _floats(t, found)
-
-
-def _integer_rows(t: Translation, quantizer: Quantizer, integers: Tensor, indices: str) -> str:
-    """Read the integers of rows, as floats; tables of up to 4 bits are read as bytes and taken apart."""
-    if not _is_packed_table(quantizer):
-        table = store(t, quantizer, integers.cpu().numpy())
-        return _floats(t, t.graph.add("Gather", table, indices, axis=0))
-    table, bits = _packed_table(t, quantizer, integers)
-    return _unpack(t, t.graph.add("Gather", table, indices, axis=0), bits, quantizer.low)
-
-
-def _is_packed_table(quantizer: Quantizer) -> bool:
-    return quantizer.site.role == "embedding_weight" and quantizer.spec.bits <= 4
-
-
-def _packed_table(t: Translation, quantizer: Quantizer, integers: Tensor) -> tuple[str, int]:
-    """Return a table as bytes, and how many bits a number takes in them."""
-    bits = 2 if quantizer.spec.bits == 2 else 4
-    if integers.shape[1] % (8 // bits):
-        bits = 8
-    name = quantizer.site.name
-    if (name, False) not in t.stored:
-        t.stored[name, False] = t.graph.initializer(
-            _pack_columns((integers - quantizer.low).cpu().numpy(), bits), name
-        )
-    return t.stored[name, False], bits
-
-
-def _unpack(t: Translation, packed: str, bits: int, low: int) -> str:
-    """Turn bytes (…, n) into the integers in them, floats (…, n · 8 / bits)."""
-    digits = _digits(t, t.once("Cast", packed, to=ONNX_TYPES[torch.float32]), bits)
-    joined = t.once("Concat", *digits, axis=-1) if len(digits) > 1 else digits[0]
-    return t.once("Add", joined, t.graph.constant(float(low), np.float32))
-
-
-def _pack_columns(integers: NDArray[np.int32], bits: int) -> NDArray[np.uint8]:
-    """Pack (rows, width) into bytes (rows, n), n = width · bits / 8: byte j has columns j, j + n, …"""
-    parts = np.split(integers.astype(np.uint8), 8 // bits, axis=1)
-    packed = np.zeros_like(parts[0])
-    for digit, part in enumerate(parts):
-        packed |= part << (digit * bits)
-    return packed
-
-
-def _digits(t: Translation, byte: str, bits: int) -> list[str]:
-    """Return a byte's digits to base 2**bits, lowest first, by division: not every backend shifts bytes."""
-    base = t.graph.constant(float(2**bits), np.float32)
-    digits = []
-    for _ in range(8 // bits - 1):
-        quotient = t.graph.add("Floor", t.graph.add("Div", byte, base))
-        digits.append(t.graph.add("Sub", byte, t.graph.add("Mul", quotient, base)))
-        byte = quotient
-    return [*digits, byte]

@@ -15,10 +15,10 @@ from octavo.graph.sites.flow import operation
 from octavo.runtime.translate.context import Translation, Value
 from octavo.runtime.translate.operations.exact import exact_norm, exact_softmax
 from octavo.runtime.translate.operations.table import translates
+from octavo.runtime.translate.tables import gather_rows
 from octavo.runtime.translate.weights import (
     add_apart,
     fits_accumulator,
-    gather_rows,
     has_rows_of_zeros,
     linear_layer,
 )
