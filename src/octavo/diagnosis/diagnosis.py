@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from octavo.diagnosis.chapters.attention import Attention, Head
     from octavo.diagnosis.chapters.dimensions import Dimensions, OutlierDimension, Recurrence
     from octavo.diagnosis.chapters.ranking import Ranking, SiteStatistics
-    from octavo.diagnosis.chapters.remedies import Remedies, Trial
+    from octavo.diagnosis.chapters.remedies import Remedies
     from octavo.diagnosis.chapters.sensitivity import Sensitivity
     from octavo.diagnosis.chapters.tasks import Distributions
     from octavo.diagnosis.chapters.tokens import Coincidence, Tokens
+    from octavo.diagnosis.trials import Trial
 
 
 @dataclass(frozen=True, kw_only=True)

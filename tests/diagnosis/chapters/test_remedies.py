@@ -9,8 +9,9 @@ import pytest
 
 from octavo.diagnosis import diagnose
 from octavo.diagnosis.breakage import Breakage, RoleCost
-from octavo.diagnosis.chapters.remedies import Trial, advice, breaks, given_name
+from octavo.diagnosis.chapters.remedies import advice, breaks
 from octavo.diagnosis.repairs import Repair
+from octavo.diagnosis.trials import Trial, given_name
 from octavo.fidelity import Cosine, Quality
 from octavo.graph import Encoder
 from octavo.spec import Override

@@ -8,49 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from octavo.diagnosis.breakage import Breakage, find_breakage
-from octavo.diagnosis.chapter import Chapter, Finding, Level, Study
+from octavo.diagnosis.chapter import Chapter, Finding, Level
 from octavo.diagnosis.chapters.dimensions import Dimensions
 from octavo.diagnosis.chapters.ranking import Ranking
 from octavo.diagnosis.markup import heading, section, table
 from octavo.diagnosis.repairs import Repair, mixed_precision, try_repairs
+from octavo.diagnosis.trials import PLAIN, RECIPES, Trial, choose, recipes, try_recipes
 from octavo.diagnosis.verdict import Verdict, judge, least
 from octavo.diagnosis.wording import MEASURES, cells_of, columns, kept, number, short, told
 from octavo.drawing import Drawing
-from octavo.errors import SiteError, SpecError
 from octavo.fidelity import Quality
 from octavo.progress import Progress
-from octavo.spec import Recipe
 from octavo.spec.presets import PRESETS
-from octavo.spec.presets import recipe as preset
 
-PLAIN, GROUPS, MIXED, INTEGER = "w8a8", "w8a8-peg6", "w8a8-mp", "int8"
-RECIPES = {
-    PLAIN: "8 bits per tensor",
-    GROUPS: "six permuted groups of dimensions",
-    MIXED: "16-bit FFN tensors",
-    INTEGER: "what integer kernels read, weights per channel, norms folded",
-}
 _GIVEN = "the recipe given"
-_BEST = {"cosine": 1.0, "sqnr": 60.0}
-# 8-bit recipes that recover this share of what plain 8 bits lose are preferred to 16-bit tensors.
-_ENOUGH = 0.5
 _REST = " What remains is for finer granularity elsewhere or for quantization-aware training."
 _NONE_KEEPS = "None of the recipes tried keeps this model"
 _TRAIN = "Quantization-aware training, where there are labels: `octavo qat` (docs/methods/qat.md)."
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """A recipe and the quality it keeps; None where this model cannot take the recipe, with the reason."""
-
-    recipe: str
-    quality: Quality | None
-    reason: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        quality = None if self.quality is None else self.quality.to_dict()
-        return {"recipe": self.recipe, "quality": quality, "reason": self.reason}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,81 +43,6 @@ class Remedies:
     def first(self) -> Quality | None:
         """The quality of the first recipe that the model could take."""
         return next((trial.quality for trial in self.trials if trial.quality is not None), None)
-
-
-# -- try -----------------------------------------------------------------------------------------------------
-
-
-def recipes(study: Study) -> dict[str, Recipe]:
-    """Return what is tried by name: the presets, and the recipe that was given."""
-    tried = {name: preset(name) for name in RECIPES}
-    if study.recipe is not None and study.recipe not in tried.values():
-        tried[given_name(study.recipe)] = study.recipe
-    return tried
-
-
-def given_name(recipe: Recipe) -> str:
-    """Return the name that a given recipe goes by here; one that is called like a preset is told apart."""
-    is_taken = PRESETS.get(recipe.name, recipe) != recipe
-    return f"{recipe.name}-given" if is_taken else recipe.name
-
-
-def try_recipe(study: Study, name: str, recipe: Recipe) -> Trial:
-    """Quantize by a recipe, calibrated on the measured texts, and measure it unless the ledger holds it."""
-    key = f"trial/{name}"
-    kept = study.ledger.get(key)
-    if kept is None:
-        try:
-            kept = {"quality": study.measure(study.quantize(recipe)).to_dict(), "reason": ""}
-        except (SiteError, SpecError) as error:
-            # a model without such sites, or too narrow for six groups
-            kept = {"quality": None, "reason": str(error)}
-        study.ledger.put(key, kept)
-    quality = None if kept["quality"] is None else Quality.from_dict(kept["quality"])
-    return Trial(recipe=name, quality=quality, reason=kept["reason"])
-
-
-def try_recipes(study: Study, wanted: Mapping[str, Recipe], progress: Progress) -> tuple[Trial, ...]:
-    """Try every recipe; the model that will be looked at further stays calibrated, all others go."""
-    trials: list[Trial] = []
-    for done, (name, recipe) in enumerate(wanted.items(), start=1):
-        held = study.calibrated
-        trials.append(try_recipe(study, name, recipe))
-        at_hand = recipe == study.recipe if study.recipe is not None else name == _chosen(study, trials)
-        if not at_hand:
-            study.calibrated = held
-        progress(done, len(wanted))
-    return tuple(trials)
-
-
-def _chosen(study: Study, trials: Sequence[Trial]) -> str | None:
-    return choose(trials, study.float_score, len(study.measured))
-
-
-# -- judge ---------------------------------------------------------------------------------------------------
-
-
-def choose(trials: Sequence[Trial], float_score: float | None = None, texts: int | None = None) -> str | None:
-    """Return the recipe that keeps most for least, None where no recipe could be tried."""
-    tried = {trial.recipe: trial.quality for trial in trials if trial.quality is not None}
-    if not tried:
-        return None
-    most = max(tried, key=lambda name: tried[name].value)
-    plain = tried.get(PLAIN)
-    if plain is None:
-        return most
-    if most == PLAIN or judge(plain, float_score, texts) == "kept":
-        return PLAIN
-    best = float_score if plain.measure == "score" else _BEST[plain.measure]
-    lost = max(best or 0.0, tried[most].value) - plain.value
-    enough = [
-        name
-        for name in (GROUPS, INTEGER)
-        if name in tried
-        and tried[name].value - plain.value >= _ENOUGH * lost
-        and judge(tried[name], float_score, texts) != "broken"
-    ]
-    return max(enough, key=lambda name: tried[name].value) if enough else most
 
 
 # -- say -----------------------------------------------------------------------------------------------------
@@ -310,7 +209,7 @@ class RemediesChapter(Chapter[Remedies]):
         """Try every recipe; where the one at hand loses something, find out where, and what helps."""
         study, wanted = self.study, recipes(self.study)
         trials = try_recipes(study, wanted, progress)
-        chosen = _chosen(study, trials)
+        chosen = choose(trials, study.float_score, len(study.measured))
         at_hand = chosen if study.recipe is None else next(n for n, r in wanted.items() if r == study.recipe)
         if chosen is None or at_hand is None:
             return Remedies(trials=trials)
