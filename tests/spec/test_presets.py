@@ -10,6 +10,7 @@ from octavo.spec.estimator import AllMinMax, MinMax, Mse, RunningMinMax
 from octavo.spec.granularity import Granularity, PerChannel, PerEmbedding, PerGroup, PerTensor
 from octavo.spec.presets import PRESETS, preset_names, recipe
 from octavo.spec.recipe import Recipe
+from octavo.spec.rounding import Gptq
 from octavo.spec.tensor import TensorSpec
 from octavo.spec.yaml import dump_recipe, parse_recipe
 
@@ -200,6 +201,13 @@ def test_few_bits_are_those_of_linear_layers_and_tables_keep_eight(name: str, bi
         assert passes == ["equalize", "spill", "gptq", "bias-correction"]
     else:
         assert passes == ["equalize", "gptq", "clip-tokens", "bias-correction"]
+
+
+@pytest.mark.parametrize("name", ["int8-small", "w4a8", "w6a6", "w4a4"])
+def test_beside_quantized_activations_gptq_counts_tokens_alike(name: str) -> None:
+    gptq = next(entry for entry in recipe(name).passes if isinstance(entry, Gptq))
+    assert (gptq.relative, gptq.shrinkage, gptq.only_shared) == (True, 0.9, False)
+    assert gptq.weighted is (name == "w4a8")
 
 
 def test_weights_alone_need_no_texts() -> None:
