@@ -281,6 +281,6 @@ def test_tables_of_what_others_make_are_filled_once_they_are_measured(
     (tmp_path / "efficiency-gte-small.json").write_text(json.dumps(about), encoding="utf-8")
     peers, speed = (tables.filled(name, page) for name in ("which-recipe.md", "deploy.md"))
     assert "before" not in peers + speed and "1,500 pairs" in peers and "2 threads of A CPU" in speed
-    assert "| gte-small | OpenVINO, `int8` | 0.9980 (0.990) | 96 % | -0.40 | 400 | 10 |" in peers
+    assert "| gte-small | OpenVINO, `int8` | 0.9980 (0.990) | 96 % | -0.40 | 400 | 10.0 |" in peers
     assert "| OpenVINO, `int8` | 2.50 x, 99.5 % |" in speed
     assert "| torch, float | 100 texts a second, 80.00 |" in speed
