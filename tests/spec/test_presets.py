@@ -203,11 +203,13 @@ def test_few_bits_are_those_of_linear_layers_and_tables_keep_eight(name: str, bi
         assert passes == ["equalize", "gptq", "clip-tokens", "bias-correction"]
 
 
-@pytest.mark.parametrize("name", ["int8-small", "w4a8", "w6a6", "w4a4"])
-def test_beside_quantized_activations_gptq_counts_tokens_alike(name: str) -> None:
-    gptq = next(entry for entry in recipe(name).passes if isinstance(entry, Gptq))
-    assert (gptq.relative, gptq.shrinkage, gptq.only_shared) == (True, 0.9, False)
-    assert gptq.weighted is (name == "w4a8")
+@pytest.mark.parametrize("name", ["int8-small", "w6a6", "w4a4"])
+def test_gptq_counts_tokens_alike(name: str) -> None:
+    assert Gptq(relative=True, shrinkage=0.9) in recipe(name).passes
+
+
+def test_gptq_of_w4a8_finds_ranges_by_what_layers_read() -> None:
+    assert Gptq(weighted=True) in recipe("w4a8").passes
 
 
 def test_weights_alone_need_no_texts() -> None:

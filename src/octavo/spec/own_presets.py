@@ -118,10 +118,11 @@ _W4A8 = replace(
     description="int8 with 4-bit weights, rounded by GPTQ without training; in no table of the paper",
     weights=TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse()),
     overrides=(*_INT8.overrides, _TABLES_4_BITS),
-    # Factors would go into weights that have 16 steps. Ranges of rows follow what their layers read.
+    # Factors would go into weights that have 16 steps. Ranges of rows follow what their layers read. Tokens
+    # count by their size: a classifier's [CLS] is large, and what a fine-tuned model reads.
     passes=tuple(
-        replace(entry, weighted=True) if isinstance(entry, Gptq) else entry
-        for entry in _INT8_GPTQ
+        Gptq(weighted=True) if isinstance(entry, Gptq) else entry
+        for entry in _INT8.passes
         if not isinstance(entry, Equalize)
     ),
 )
