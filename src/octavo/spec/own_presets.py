@@ -119,7 +119,7 @@ _W4A8 = replace(
     weights=TensorSpec(bits=4, symmetric=True, granularity=PerChannel(), estimator=Mse()),
     overrides=(*_INT8.overrides, _TABLES_4_BITS),
     # Factors would go into weights that have 16 steps. Ranges of rows follow what their layers read. Tokens
-    # count by their size: a classifier's [CLS] is large, and what a fine-tuned model reads.
+    # count by their size: alike, a classifier lost a point (one seed), perhaps as it reads the large [CLS].
     passes=tuple(
         Gptq(weighted=True) if isinstance(entry, Gptq) else entry
         for entry in _INT8.passes
