@@ -74,12 +74,12 @@ def test_one_seed_is_planned_with_its_own_start(run: Run, arguments: tuple[objec
         return [str(each["cell"]) for each in json.loads(result.stdout)["plan"]]
 
     float_cell = "mrpc/fp32/lr0.001-bs16-e1-seed-{}.json"
-    one = ("--row", "w8a32", "--only-seed", "3")
-    assert planned(*one) == [float_cell.format(3), "mrpc/w8a32/seed-3.json"]
-    assert planned(*one, "--start-seed", "1") == [float_cell.format(1), "mrpc/w8a32/seed-3.json"]
+    one = ("--row", "w32a8", "--only-seed", "3")
+    assert planned(*one) == [float_cell.format(3), "mrpc/w32a8/seed-3.json"]
+    assert planned(*one, "--start-seed", "1") == [float_cell.format(1), "mrpc/w32a8/seed-3.json"]
     assert planned("--row", "fp32", "--only-seed", "3") == [float_cell.format(3)]
-    both = ("--row", "fp32", "--row", "w8a32", "--start-seed", "1", "--only-seed", "0")
-    expected = [float_cell.format(1), float_cell.format(0), "mrpc/w8a32/seed-0.json"]
+    both = ("--row", "fp32", "--row", "w32a8", "--start-seed", "1", "--only-seed", "0")
+    expected = [float_cell.format(1), float_cell.format(0), "mrpc/w32a8/seed-0.json"]
     assert planned(*both) == expected
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from accelerate import Accelerator
 
 from octavo.errors import OctavoWarning
@@ -50,6 +51,20 @@ def test_a_grid_in_this_process(configuration: RunConfiguration) -> None:
         }  # fmt: skip
         assert "--row" in result["command"] and result["versions"]["torch"] and result["hardware"]["cores"]
         assert 0 <= result["score"] <= 100
+
+
+def test_cells_that_share_a_start_leave_it_as_it_was(configuration: RunConfiguration) -> None:
+    rows = ("w4a8", "int8", "w8a8-distilled")
+    cells = plan([load_table("ours")], Selection(rows=rows, seeds=(0,)), SETTINGS, configuration)
+    engine = InProcess(configuration)
+    with pytest.warns(OctavoWarning):
+        assert GridRun(configuration, cells, engine).run() == {}
+    trained = configuration.fine_tuned().read(cells[0], engine.runner.task("mrpc", 128).about)
+    assert trained is not None
+    kept = engine.runner._started["mrpc"][1]
+    for name, parameter in kept.graph.named_parameters():
+        assert torch.equal(parameter.cpu(), trained[0][name]), name
+    assert not kept.graph.training
 
 
 def test_a_cell_is_distilled_without_labels(configuration: RunConfiguration) -> None:

@@ -106,6 +106,7 @@ class CellRunner:
         self.results, self.starts = configuration.results(), configuration.fine_tuned()
         self._encoders: dict[int, Encoder] = {}
         self._tasks: dict[tuple[str, int], TaskData] = {}
+        self._started: dict[str, tuple[Cell, Encoder]] = {}
 
     def encoder(self, task: str) -> Encoder:
         """Return the pre-trained encoder with a head that fits a task."""
@@ -162,9 +163,10 @@ class CellRunner:
         self, cell: Cell, start: Cell | None, data: TaskData, options: RunOptions
     ) -> tuple[Encoder, dict[str, Any] | None]:
         """Return the model of a cell, and what its training did."""
-        encoder, check = own_copy(self.encoder(cell.task)), _stop_at(options.stop_at)
+        check = _stop_at(options.stop_at)
         if cell.method == "finetune":
             assert cell.hyper is not None
+            encoder = own_copy(self.encoder(cell.task))
             carried = self._start_from(encoder, cell, data)
             if carried is not None:  # trained elsewhere, and carried here
                 return encoder, carried["training"]
@@ -174,8 +176,7 @@ class CellRunner:
                 finetune(encoder, data.train, cell.hyper, seed=cell.seed, score=score, options=options)
             )
         assert start is not None and cell.recipe is not None and cell.calibration is not None
-        if self._start_from(encoder, start, data) is None:
-            raise OctavoError(f"the start {start.path} is gone; run the grid again, it will be made anew")
+        encoder = self._fine_tuned(start, data)
         size, batches = cell.calibration
         texts = data.sample(size * batches, cell.seed)
         length = _max_length(cell, start)
@@ -210,6 +211,16 @@ class CellRunner:
             options=options,
         )
         return model, self._described(result)
+
+    def _fine_tuned(self, start: Cell, data: TaskData) -> Encoder:
+        """Return the encoder that a fine-tuning made; one is kept for each task, since its cells share it."""
+        kept = self._started.get(start.task)
+        if kept is None or kept[0] != start:
+            encoder = own_copy(self.encoder(start.task))
+            if self._start_from(encoder, start, data) is None:
+                raise OctavoError(f"the start {start.path} is gone; run the grid again, it will be made anew")
+            kept = self._started[start.task] = start, encoder
+        return kept[1]
 
     def _start_from(self, encoder: Encoder, start: Cell, data: TaskData) -> dict[str, Any] | None:
         """Give an encoder the parameters of a fine-tuning; return its result, None where there is none."""

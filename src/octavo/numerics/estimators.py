@@ -27,7 +27,7 @@ from octavo.errors import CalibrationError, SpecError
 from octavo.numerics.affine import check_bits
 from octavo.numerics.cross_entropy import cross_entropy_range
 from octavo.numerics.histogram import Histogram
-from octavo.numerics.min_max import NO_DATA, NOT_FINITE, Range, count_groups, min_max, widen
+from octavo.numerics.min_max import NO_DATA, NotFiniteError, Range, count_groups, min_max, widen
 from octavo.numerics.mse import mse_of_histogram
 from octavo.numerics.percentile import check_percent, percentile_of_histogram
 from octavo.numerics.reservoir import RowReservoir
@@ -78,7 +78,7 @@ class RangeEstimator(ABC):
         if found is None:
             raise CalibrationError(NO_DATA)
         if not bool(torch.isfinite(torch.stack(found)).all()):
-            raise CalibrationError(NOT_FINITE)
+            raise NotFiniteError
         return found
 
     @abstractmethod
@@ -118,7 +118,8 @@ class CurrentMinMax(_BatchMinMax):
     """The range of the last batch."""
 
     def _fold(self, past: Range, batch: Range) -> Range:
-        return batch
+        # 0 if finite, else NaN: what was wrong with an earlier batch is not forgotten
+        return batch[0] + 0 * past[0], batch[1] + 0 * past[1]
 
 
 class RunningMinMax(_BatchMinMax):

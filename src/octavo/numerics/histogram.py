@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from octavo.errors import CalibrationError, SpecError
-from octavo.numerics.min_max import NO_DATA, NOT_FINITE, count_groups, min_max, widen
+from octavo.numerics.min_max import NO_DATA, NotFiniteError, count_groups, min_max, widen
 
 DEFAULT_BINS = 4096
 FEWEST_BINS = 512
@@ -22,8 +22,9 @@ FEWEST_BINS = 512
 BINS_OF_ALL_GROUPS = 2**18
 # Keeps bins / 2 / R, the factor from a number to its bin, inside float32.
 SMALLEST_EXPONENT = -100
-# Pieces of this many elements stay in cache and bound the memory of observing a large tensor.
-PIECE = 2**17
+# Pieces of this many elements stay in cache and bound the memory of observing a large tensor. On a GPU, which
+# waits for every piece, they are as large as memory has no trouble with.
+PIECE, GPU_PIECE = 2**17, 2**24
 # What a member of a group's most important channel counts: the sum of a piece is exact in float64, that of
 # 2^33 members fits int64.
 FULL_IMPORTANCE = 2**30
@@ -73,15 +74,14 @@ class Histogram:
         if x.numel() == 0:
             return
         self._to(x.device)
-        self._extend(*min_max(x, self.index, self.groups))
-        factor = (power_of_two(-self.exponent) * (self.bins // 2))[self.index].unsqueeze(1)
-        # A factor below 1 could underflow a negative float32 to 0, and so carry it over to the positive side.
-        dtype = torch.float32 if bool((factor >= 1).all()) else torch.float64
-        factor = factor.to(dtype)
+        fine = self._extend(*min_max(x, self.index, self.groups))
+        dtype = torch.float32 if fine else torch.float64
+        factor = self._factor(self.exponent)[self.index].unsqueeze(1).to(dtype)
         # The middle bin of each group's run of bins, where 0 falls.
         middle = (self.index * self.bins + self.bins // 2).int().unsqueeze(1)
         counts = self.counts.view(-1)
-        for piece in torch.split(x, max(1, PIECE // x.shape[0]), dim=1):
+        size = GPU_PIECE if x.is_cuda else PIECE
+        for piece in torch.split(x, max(1, size // x.shape[0]), dim=1):
             bins = (piece.float().to(dtype) * factor).floor_().int().add_(middle)
             if self.importance is None:
                 counts += torch.bincount(bins.reshape(-1), minlength=len(counts))
@@ -106,19 +106,31 @@ class Histogram:
         self._extend(other.minimum, other.maximum)
         self.counts += _merge_bins(other.counts, self.exponent - other.exponent)
 
-    def _extend(self, minimum: Tensor, maximum: Tensor) -> None:
-        """Take a new range into account, merging bins where R must grow."""
+    def _factor(self, exponent: Tensor) -> Tensor:
+        """From a number to its bin, (groups,) in float64."""
+        return power_of_two(-exponent) * (self.bins // 2)
+
+    def _extend(self, minimum: Tensor, maximum: Tensor) -> bool:
+        """Take a new range into account, merging bins where R must grow.
+
+        Return whether every factor is at least 1: a smaller one could underflow a negative float32 to 0, and
+        so carry it over to the positive side.
+        """
         minimum, maximum = widen((self.minimum, self.maximum), (minimum, maximum))
         magnitude = torch.maximum(-minimum, maximum)
-        if not bool(magnitude.isfinite().all()):
-            raise CalibrationError(NOT_FINITE)
         # magnitude = m * 2^e with m < 1, so 2^e lies strictly above it.
         needed = torch.frexp(magnitude).exponent.to(torch.int64).clamp(min=SMALLEST_EXPONENT)
         exponent = torch.where(magnitude > 0, needed, SMALLEST_EXPONENT)
         growth = exponent - self.exponent
-        if bool(growth.any()):
+        # asked together: a GPU waits for each answer
+        asked = (magnitude.isfinite().all(), growth.any(), (self._factor(exponent) >= 1).all())
+        finite, grows, fine = torch.stack(asked).tolist()
+        if not finite:
+            raise NotFiniteError
+        if grows:
             self.counts = _merge_bins(self.counts, growth)
         self.minimum, self.maximum, self.exponent = minimum, maximum, exponent
+        return bool(fine)
 
     def _to(self, device: torch.device) -> None:
         for name in ("index", "counts", "exponent", "minimum", "maximum"):

@@ -5,23 +5,33 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from octavo.errors import CalibrationError
+
 Range = tuple[Tensor, Tensor]
 """The minima and maxima of the groups, (groups,) each."""
 
 NO_DATA = "the range estimator saw no data; calibrate with at least one batch."
-NOT_FINITE = "the data holds NaN or infinity; look for the first site that produces it."
+
+
+class NotFiniteError(CalibrationError):
+    """Raised where a range is asked for of data that holds NaN or infinity."""
+
+    def __init__(self) -> None:
+        super().__init__("the data holds NaN or infinity; look for the first site that produces it.")
 
 
 def count_groups(index: Tensor) -> int:
     """Return the number of groups that an index (channels,) names."""
-    return int(index.max()) + 1
+    return 1 if len(index) == 1 else int(index.max()) + 1
 
 
 def min_max(x: Tensor, index: Tensor, groups: int) -> Range:
     """Return the float32 range of each group of `x`, (channels, members), neither 0; NaN is passed on."""
-    index = index.to(x.device)
     # Not torch.aminmax: along a dimension it is not vectorised on the CPU and takes over ten times as long.
     low, high = x.amin(dim=1).float(), x.amax(dim=1).float()
+    if groups == len(low) == 1:  # on a GPU every operation counts, and most tensors have one range
+        return low, high
+    index = index.to(x.device)
     minimum = low.new_full((groups,), torch.inf).scatter_reduce_(0, index, low, "amin")
     maximum = high.new_full((groups,), -torch.inf).scatter_reduce_(0, index, high, "amax")
     return minimum, maximum

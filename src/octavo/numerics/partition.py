@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from octavo.errors import CalibrationError, SpecError
-from octavo.numerics.min_max import NOT_FINITE
+from octavo.errors import SpecError
+from octavo.numerics.min_max import NotFiniteError
 
 Floats = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ def _covering_zero(minimum: Tensor, maximum: Tensor) -> tuple[Tensor, Tensor]:
         )
     minimum, maximum = (end.detach().double().cpu().reshape(-1, end.shape[-1]) for end in (minimum, maximum))
     if not bool(torch.isfinite(minimum).all() & torch.isfinite(maximum).all()):
-        raise CalibrationError(NOT_FINITE)
+        raise NotFiniteError
     return minimum.clamp(max=0), maximum.clamp(min=0)
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from octavo.errors import ModelError, OutputError, SavedModelError
 from octavo.graph import Encoder
+from octavo.methods.training.checkpoint import Checkpoint
 from octavo.methods.training.finetuning import own_copy
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
@@ -139,6 +140,51 @@ def test_a_training_stops_in_time_and_goes_on_later(
     assert later.resumed_at == 1 and later.losses == pytest.approx(expected.losses)
     for name, value in parameters(whole).items():
         assert torch.equal(value, parameters(again)[name]), name
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_an_epoch_whose_scoring_ran_out_of_time_is_not_trained_again(
+    tiny_classifier: Encoder, tiny_data: Labelled, tmp_path: Path, epoch: int
+) -> None:
+    whole, cut = own_copy(tiny_classifier), own_copy(tiny_classifier)
+    expected = run(whole, tiny_data)
+    options = RunOptions(checkpoint=tmp_path / "c")
+    scores = [50.0, 70.0, 60.0]
+    left = iter(scores)
+    asked = 0
+
+    def score() -> float:
+        nonlocal asked
+        asked += 1
+        if asked == epoch:
+            raise TimeOverError("the time was over")
+        return next(left)
+
+    with pytest.raises(TimeOverError):
+        train(cut.graph, tiny_data, HYPER, score=score, options=options)
+    again = own_copy(tiny_classifier)
+    later = train(again.graph, tiny_data, HYPER, score=lambda: next(left), options=options)
+    assert later.resumed_at == 4 * epoch
+    assert later.losses == pytest.approx(expected.losses)
+    assert (later.scores, later.kept_epoch) == (scores, 2)
+    for name, value in parameters(whole).items():
+        assert torch.equal(value, parameters(again)[name]), name
+
+
+@pytest.mark.parametrize(("every", "expected"), [(0.0, list(range(1, 13))), (60.0, [12])])
+def test_checkpoints_are_as_far_apart_as_asked(
+    tiny_classifier: Encoder,
+    tiny_data: Labelled,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    every: float,
+    expected: list[int],
+) -> None:
+    """Each holds several copies of the model; the last one is there until the result is saved."""
+    done: list[int] = []
+    monkeypatch.setattr(Checkpoint, "write", lambda *arguments: done.append(arguments[-1]["done"]))
+    run(own_copy(tiny_classifier), tiny_data, RunOptions(checkpoint=tmp_path / "c", every=every))
+    assert done == expected
 
 
 def test_a_damaged_checkpoint_is_refused(

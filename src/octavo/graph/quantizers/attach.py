@@ -207,9 +207,9 @@ def fix_weights(model: QuantizedEncoder) -> None:
         if quantizer is not None and quantizer.state is State.OBSERVE:
             try:
                 quantizer.observe(model.parameter(site).detach())
+                quantizer.fix()
             except CalibrationError as error:
                 raise CalibrationError(f"{model.name}: the weight {error}") from error
-            quantizer.fix()
             if site.role == "embedding_weight" and quantizer.spec.bits <= 4 and quantizer.scale.numel() > 1:
                 # many, and beside rows of so few bits not small; files hold them in two bytes
                 quantizer.fix(with_half_scales(quantizer.affine()))

@@ -34,6 +34,7 @@ from octavo.numerics.float8 import (
     straight_through_float8,
 )
 from octavo.numerics.learned import learned_fake_quantize, zero_point_of
+from octavo.numerics.min_max import NotFiniteError
 from octavo.numerics.straight_through import straight_through
 from octavo.spec import TensorSpec
 
@@ -192,19 +193,25 @@ class Quantizer(nn.Module):
         return x.movedim(axis, -1).reshape(-1, x.shape[axis])
 
     def observe(self, x: Tensor) -> None:
-        """Take a piece of a batch into the range estimate."""
+        """Take a piece of a batch into the range estimate.
+
+        NaN and infinity go into it as well, and are refused when it is asked for: to look at every tensor
+        would make a GPU wait at every site.
+        """
         if self.spec.dynamic:
             return
-        if not bool(torch.isfinite(x).all()):
-            raise CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
         if self._estimator is None:
             self._estimator = make_estimator(self.spec, self._observed_index(), self._importance)
-        if self._estimator.reads_rows:
-            self._estimator.observe(self.rows(x))
-        else:
-            by_dimension = self.axis is None and self._importance is not None
-            axis = self.site.channel_axis if by_dimension else self.axis
-            self._estimator.observe(by_channel(x, axis))
+        try:
+            self._estimator.observe(self._as_observed(x, self._estimator))
+        except NotFiniteError as error:
+            raise self._not_finite() from error
+
+    def _as_observed(self, x: Tensor, estimator: RangeEstimator) -> Tensor:
+        if estimator.reads_rows:
+            return self.rows(x)
+        by_dimension = self.axis is None and self._importance is not None
+        return by_channel(x, self.site.channel_axis if by_dimension else self.axis)
 
     def weigh(self, importance: Tensor | None) -> None:
         """Let errors of each channel, (width,), count by its importance where the spec asks for it."""
@@ -236,8 +243,14 @@ class Quantizer(nn.Module):
 
     def _estimated(self) -> Affine:
         assert self._estimator is not None
-        minimum, maximum = self._estimator.range()
+        try:
+            minimum, maximum = self._estimator.range()
+        except NotFiniteError as error:
+            raise self._not_finite() from error
         return self.grid_over(minimum, maximum)
+
+    def _not_finite(self) -> CalibrationError:
+        return CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
 
     @contextmanager
     def off(self) -> Iterator[None]:

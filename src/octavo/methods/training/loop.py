@@ -131,6 +131,7 @@ class _Training:
         self.per_epoch = math.ceil(len(data) / hyper.batch_size)
         self.steps = self.per_epoch * hyper.epochs
         self.best: dict[str, Tensor] = {}
+        self._saved = time.monotonic()
         self.optimizer = self._optimizer(ranges)
         self.checkpoint = self._checkpoint(start)
         self.step = self._step(ranges)
@@ -191,8 +192,7 @@ class _Training:
             result.start_score = self.score()
             self.best = self._copy()
         spent = result.seconds
-        saved = time.monotonic()
-        for epoch in range(done // self.per_epoch, self.hyper.epochs):
+        for epoch in range(len(result.losses), self.hyper.epochs):  # of others the end is still to come
             self.module.train()
             for number, (rows, width, weight) in enumerate(self._batches(epoch)):
                 step = epoch * self.per_epoch + number
@@ -200,17 +200,14 @@ class _Training:
                     continue
                 loss_sum = loss_sum + self._take(step, rows, width, weight)
                 result.seconds = spent + time.monotonic() - started
-                if number + 1 == self.per_epoch:
-                    continue  # the end of an epoch writes one
-                over = time.monotonic() >= self.options.stop_at
-                if over or time.monotonic() - saved > self.options.every:
-                    self._save(result, step + 1, loss_sum)
-                    saved = time.monotonic()
-                self._check_time(step + 1)
+                if number + 1 < self.per_epoch:
+                    self._save_or_stop(result, step + 1, loss_sum)
             self._end_epoch(result, epoch, loss_sum)
-            if epoch + 1 < self.hyper.epochs:
-                self._check_time((epoch + 1) * self.per_epoch)
             loss_sum = torch.zeros((), device=self.device)
+            if epoch + 1 < self.hyper.epochs:
+                self._save_or_stop(result, (epoch + 1) * self.per_epoch, loss_sum)
+            else:
+                self._save(result, self.steps, loss_sum)
         self._restore_best()
         if self.options.accelerator is not None:
             restore_precision(self.module)
@@ -218,8 +215,13 @@ class _Training:
         result.seconds = spent + time.monotonic() - started
         return result
 
-    def _check_time(self, done: int) -> None:
-        if time.monotonic() >= self.options.stop_at:
+    def _save_or_stop(self, result: TrainingResult, done: int, loss_sum: Tensor) -> None:
+        """Write a checkpoint where the last one is old, and before the training stops for want of time."""
+        over = time.monotonic() >= self.options.stop_at
+        if over or time.monotonic() - self._saved > self.options.every:
+            self._save(result, done, loss_sum)
+            self._saved = time.monotonic()
+        if over:
             raise TimeOverError(
                 f"the time was over after {done} of {self.steps} steps; run it again to go on"
             )
@@ -261,11 +263,11 @@ class _Training:
         loss = float(loss_sum) / self.per_epoch
         if not math.isfinite(loss):
             raise ModelError(f"the loss of epoch {epoch + 1} is {loss}; train with a smaller learning rate")
-        result.losses.append(loss)
         values = {"loss": loss}
         self.module.eval()
-        if self.score is not None:
-            score = self.score()
+        score = self._scored(result, (epoch + 1) * self.per_epoch, loss_sum)
+        result.losses.append(loss)
+        if score is not None:
             values["score"] = score
             # of equal scores the later epoch: it has seen more
             before = [*result.scores, *([] if result.start_score is None else [result.start_score])]
@@ -277,7 +279,14 @@ class _Training:
             result.kept_epoch = epoch + 1
         if self.options.log is not None and self.rank == 0:
             self.options.log((epoch + 1) * self.per_epoch, values)
-        self._save(result, (epoch + 1) * self.per_epoch, torch.zeros(()))
+
+    def _scored(self, result: TrainingResult, done: int, loss_sum: Tensor) -> float | None:
+        """Return the score after an epoch, None if there is none; out of time, keep the epoch first."""
+        try:
+            return None if self.score is None else self.score()
+        except TimeOverError:
+            self._save(result, done, loss_sum)
+            raise
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
