@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.resources.abc import Traversable
 from itertools import product
@@ -19,7 +20,7 @@ from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.spec import Recipe
 from octavo.tasks.glue import task_by_short_name
 
-_KEYS = ("octavo", "name", "models", "finetune", "train", "calibration")
+_KEYS = ("octavo", "name", "models", "finetune", "train", "calibration", "seeds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class Settings:
 
     Arguments:
         models: which models take these settings by themselves; None for those that are always asked for.
+        seeds: most seeds of the rows that a pattern names, where a model's tables would take too long.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Settings:
     finetune: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     train: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     calibration: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    seeds: Mapping[str, int] = field(default_factory=dict)
 
     def finetuning(self, task: str) -> list[Hyperparameters]:
         """Return every setting of FP32 fine-tuning that is tried on a task."""
@@ -68,6 +71,10 @@ class Settings:
         """Return batch size and number of batches of calibration."""
         size, count = self.calibration.get(task, self.calibration.get("default", (1, 16)))
         return row.batch_size or size, row.batches or count
+
+    def seeds_of(self, row: TableRow) -> int:
+        """Return how many seeds a row is run with: its table's, or fewer."""
+        return min([row.seeds, *(most for name, most in self.seeds.items() if fnmatchcase(row.name, name))])
 
 
 def load_settings(name_or_path: str) -> Settings:
@@ -117,7 +124,14 @@ def _parse(text: str, source: str) -> Settings:
         finetune=data.get("finetune", {}),
         train=data.get("train", {}),
         calibration=calibration,
+        seeds=_seeds(data.get("seeds", {}), source),
     )
+
+
+def _seeds(data: Any, source: str) -> dict[str, int]:
+    if not isinstance(data, dict) or not all(isinstance(most, int) and most >= 1 for most in data.values()):
+        raise SpecError(f"{source}: seeds are a number, 1 or more, for each pattern of rows, got {data!r}")
+    return data
 
 
 def _models(data: Any, source: str) -> Models | None:

@@ -67,7 +67,7 @@ def tokenize(
     """Token ids of every text or pair, cut to `max_length` with a warning that says how many were cut."""
     if isinstance(texts, str) or not texts:
         raise DataError("no texts were given; give a list with at least one text")
-    encoded = [_encode(tokenizer, text) for text in texts]
+    encoded = _encode(tokenizer, texts)
     cut = [place for place, item in enumerate(encoded) if len(item["input_ids"]) > max_length]
     if cut:
         warnings.warn(
@@ -76,15 +76,26 @@ def tokenize(
             OctavoWarning,
             stacklevel=2,
         )
-        for place in cut:
-            encoded[place] = _encode(tokenizer, texts[place], truncation=True, max_length=max_length)
+        shorter = _encode(tokenizer, [texts[place] for place in cut], truncation=True, max_length=max_length)
+        for place, tokens in zip(cut, shorter, strict=True):
+            encoded[place] = tokens
     return encoded
 
 
-def _encode(tokenizer: Any, text: str | tuple[str, str], **options: Any) -> Tokens:
-    pieces = (text,) if isinstance(text, str) else tuple(text)
-    # `verbose=False`: the tokenizer would print its own remark on long texts before we truncate them
-    return dict(tokenizer(*pieces, verbose=False, **options))
+def _encode(tokenizer: Any, texts: Sequence[str | tuple[str, str]], **options: Any) -> list[Tokens]:
+    """Return the tokens of every text: single ones in one call, which is several times faster, and pairs."""
+    encoded: dict[int, Tokens] = {}
+    for pairs in (False, True):
+        places = [place for place, text in enumerate(texts) if isinstance(text, str) is not pairs]
+        if not places:
+            continue
+        chosen = [texts[place] for place in places]
+        columns = [list(column) for column in zip(*chosen, strict=True)] if pairs else [chosen]
+        # `verbose=False`: the tokenizer would print its own remark on long texts before we truncate them
+        made = dict(tokenizer(*columns, verbose=False, **options))
+        rows = zip(*made.values(), strict=True)
+        encoded |= {place: dict(zip(made, row, strict=True)) for place, row in zip(places, rows, strict=True)}
+    return [encoded[place] for place in range(len(texts))]
 
 
 def _collate(items: Sequence[Tokens], inputs: Sequence[str], padding: Mapping[str, int]) -> dict[str, Tensor]:

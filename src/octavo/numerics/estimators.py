@@ -27,7 +27,16 @@ from octavo.errors import CalibrationError, SpecError
 from octavo.numerics.affine import check_bits
 from octavo.numerics.cross_entropy import cross_entropy_range
 from octavo.numerics.histogram import Histogram
-from octavo.numerics.min_max import NO_DATA, NotFiniteError, Range, count_groups, min_max, widen
+from octavo.numerics.min_max import (
+    NO_DATA,
+    NotFiniteError,
+    Range,
+    channel_min_max,
+    count_groups,
+    min_max,
+    stand_apart,
+    widen,
+)
 from octavo.numerics.mse import mse_of_histogram
 from octavo.numerics.percentile import check_percent, percentile_of_histogram
 from octavo.numerics.reservoir import RowReservoir
@@ -97,12 +106,15 @@ class _BatchMinMax(RangeEstimator):
         super().__init__(index, **grid)
         self._batch: Range | None = None
         self._past: Range | None = None
+        self._apart = stand_apart(index)
 
     def commit(self) -> None:
         self._past, self._batch = self._range(), None
 
     def _observe(self, x: Tensor) -> None:
-        self._batch = widen(self._batch, min_max(x, self.index, self.groups))
+        # few operations: on a GPU their number is what watching hundreds of tensors takes
+        seen = channel_min_max(x) if self._apart else min_max(x, self.index, self.groups)
+        self._batch = widen(self._batch, seen)
 
     def _range(self) -> Range | None:
         if self._past is None or self._batch is None:

@@ -27,14 +27,22 @@ def count_groups(index: Tensor) -> int:
 
 def min_max(x: Tensor, index: Tensor, groups: int) -> Range:
     """Return the float32 range of each group of `x`, (channels, members), neither 0; NaN is passed on."""
-    # Not torch.aminmax: along a dimension it is not vectorised on the CPU and takes over ten times as long.
-    low, high = x.amin(dim=1).float(), x.amax(dim=1).float()
-    if groups == len(low) == 1:  # on a GPU every operation counts, and most tensors have one range
-        return low, high
+    low, high = channel_min_max(x)
     index = index.to(x.device)
     minimum = low.new_full((groups,), torch.inf).scatter_reduce_(0, index, low, "amin")
     maximum = high.new_full((groups,), -torch.inf).scatter_reduce_(0, index, high, "amax")
     return minimum, maximum
+
+
+def channel_min_max(x: Tensor) -> Range:
+    """Return the float32 range of each channel of `x`, (channels, members)."""
+    # Not torch.aminmax: along a dimension it is not vectorised on the CPU and takes over ten times as long.
+    return x.amin(dim=1).float(), x.amax(dim=1).float()
+
+
+def stand_apart(index: Tensor) -> bool:
+    """Return whether every channel is a group of its own, in their order."""
+    return len(index) == 1 or torch.equal(index, torch.arange(len(index), device=index.device))
 
 
 def widen(first: Range | None, second: Range) -> Range:
