@@ -1,9 +1,10 @@
-"""Write the figure and the table on top of docs/results.md: what each method costs on three models.
+"""Write the figure and the tables of docs/results.md: what each method costs on three models, and the ranges.
 
     python benchmarks/findings_table.py [--check]
 
 Between `<!-- findings -->` and `<!-- end of findings -->` stands for each row the change of the mean against
 FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/.
+Between `<!-- ranges -->` and its end stands the search of ranges on mpnet-base, by estimators alone.
 `make tables` runs this and everything else that fills pages from results/.
 """
 
@@ -24,7 +25,8 @@ from octavo.tasks.glue import GLUE
 
 ROOT = Path(__file__).parents[1]
 PAGE, FIGURE = ROOT / "docs" / "results.md", ROOT / "docs" / "results-findings.svg"
-MARKS = re.compile(r"(<!-- findings -->\n).*?(<!-- end of findings -->)", flags=re.DOTALL)
+MARKS = r"(<!-- {0} -->\n).*?(<!-- end of {0} -->)"
+SEARCHED = "mpnet-base"
 TASKS = ("cola", "sst2", "mrpc", "stsb", "qnli")
 MODELS = {"minilm": "MiniLM, 6 x 384", "mpnet-base": "mpnet-base, 12 x 768"}
 KINDS = ("quiet", "bar", "hot")
@@ -32,6 +34,7 @@ KINDS = ("quiet", "bar", "hot")
 ROWS = (
     *(
         "w8a8",
+        "w8a8-best",
         "w8a8-mp",
         "w8a8-per-embedding",
         "w8a8-peg6",
@@ -42,7 +45,7 @@ ROWS = (
         "fp8",
     ),
     *("w8a32", "int8-weights", "w4a32", "w4a32-adaround", "w4a32-gptq-rows", "w4a8"),
-    *("w8a8-qat", "w4a8-qat", "w4a8-e2-qat", "w8a8-distilled", "w4a8-distilled"),
+    *("w8a8-qat", "w8a8-qat-mse", "w4a8-qat", "w4a8-e2-qat", "w8a8-distilled", "w4a8-distilled"),
 )
 # bars end here: one model loses so much that the others' could not be told apart
 LONGEST = 12.0
@@ -125,7 +128,7 @@ def drawn(titles: list[str], rows: list[tuple[str, list[Change | None]]]) -> str
 
 def findings() -> tuple[str, str]:
     """Return the table and the figure."""
-    known = {row.name: row for name in ("overview", "ours") for row in load_table(name).rows}
+    known = {row.name: row for name in ("initial", "overview", "ours") for row in load_table(name).rows}
     sources = [cited(known["fp32"]), *(measured(folder) for folder in MODELS)]
     titles = ["BERT-base, 12 x 768 (the paper)", *MODELS.values()]
     rows = [(known[name].title, [source(known[name]) for source in sources]) for name in ROWS]
@@ -133,6 +136,24 @@ def findings() -> tuple[str, str]:
     lines = ["| | " + " | ".join(titles) + " |", "|---" + "|---:" * len(titles) + "|"]
     lines += [f"| {title} | " + " | ".join(map(cell, changes)) + " |" for title, changes in rows]
     return "\n".join(lines) + "\n", drawn(titles, rows)
+
+
+def searched() -> str:
+    """Return the search of ranges: for each pair of estimators the best and the worst of its settings."""
+    scores = summarize(read_results(ROOT / "results" / SEARCHED).all())
+    groups: dict[tuple[str, str], list[list[float]]] = {}
+    for row in load_table("range-estimators").rows:
+        if all((row.name, task) in scores for task in TASKS):
+            found = [scores[row.name, task].median for task in TASKS]
+            pair = str(row.estimators["weights"]), str(row.estimators["activations"])
+            groups.setdefault(pair, []).append([*found, sum(found) / len(found)])
+    titles = [next(each.folder for each in GLUE.values() if each.config == task) for task in TASKS]
+    lines = ["| weights | activations | settings | " + " | ".join([*titles, "mean"]) + " |"]
+    lines.append("|---|---|" + "---:|" * (len(TASKS) + 2))
+    for (weights, activations), rows in groups.items():
+        cells = [f"{max(column):.2f} ({min(column):.2f})" for column in zip(*rows, strict=True)]
+        lines.append(f"| `{weights}` | `{activations}` | {len(rows)} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
@@ -144,7 +165,10 @@ def main() -> None:
     check = parser.parse_args().check
     table, figure = findings()
     text = PAGE.read_text(encoding="utf-8")
-    new = MARKS.sub(lambda mark: mark[1] + table + mark[2], text)
+    new = text
+    for name, written in (("findings", table), ("ranges", searched())):
+        mark = re.compile(MARKS.format(name), flags=re.DOTALL)
+        new = mark.sub(lambda found, written=written: found[1] + written + found[2], new)  # type: ignore[misc]
     if check and (new != text or figure != FIGURE.read_text(encoding="utf-8")):
         sys.exit(f"{PAGE.name} or {FIGURE.name} is not what results/ say; run {Path(__file__).name}")
     PAGE.write_text(new, encoding="utf-8")

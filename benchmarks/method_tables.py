@@ -22,7 +22,7 @@ RESULTS = ROOT / "results" / "methods"
 TABLE = re.compile(r"(<!-- table: (.*?) -->\n).*?(<!-- end of table -->)", flags=re.DOTALL)
 MODELS = {"minilm": "all-MiniLM-L6", "gte-small": "gte-small", "mpnet-base": "mpnet-base"}
 LABELS = ("method", "way", "name")
-FIELDS = ("bits", "placement")
+FIELDS = ("bits", "placement", "weights")
 
 
 def cell(row: dict[str, Any]) -> str:
@@ -44,21 +44,22 @@ def table(words: str) -> str:
     kind, *options = words.split(" | ")
     chosen = dict(option.split("=", 1) for option in options)
     models = chosen.pop("models", ";".join(MODELS)).split(";")
-    labels = chosen.pop("rows", "")
+    labels = [label for label in chosen.pop("rows", "").split(";") if label]
     cells: dict[str, dict[tuple[str, ...], str]] = {}
     columns: list[tuple[str, ...]] = []
     for model in models:
         for row in rows_of(kind, model, chosen):
             label = next(row[key] for key in LABELS if key in row)
+            if labels and label not in labels:
+                continue
             varying = [str(row[key]) for key in FIELDS if key in row and key not in chosen]
             column = (MODELS[model], *varying)
             if column not in columns:
                 columns.append(column)
             cells.setdefault(label, {})[column] = cell(row)
-    order = labels.split(";") if labels else list(cells)
     lines = ["| | " + " | ".join(", ".join(column) for column in columns) + " |"]
     lines.append("|---" * (len(columns) + 1) + "|")
-    for label in order:
+    for label in labels or cells:
         lines.append(f"| {label} | " + " | ".join(cells[label].get(c, "") for c in columns) + " |")
     return "\n".join(lines) + "\n"
 

@@ -43,6 +43,28 @@ def test_reproduce_then_tables(run: Run, arguments: tuple[object, ...], tmp_path
     assert {score["row"] for score in document["scores"]} == {"fp32", "w8a32"}
 
 
+def test_an_experiment_that_another_row_has_done_is_not_run_again(
+    run: Run, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    """The best ranges of a task are one of those that the search has measured."""
+    search, best = "ranges-mse-running-min-max-16x16", ("--row", "w8a8-best", "--only-seed", "0")
+    result = run("reproduce", "range-estimators", *arguments, "--row", search, "--only-seed", "0")
+    assert result.exit_code == 0, result.output
+    planned = run("reproduce", "initial", *arguments, *best, "--dry-run", "--json")
+    assert json.loads(planned.stdout)["missing"] == []
+    assert not (tmp_path / "results" / "mrpc" / "w8a8-best").exists()
+    result = run("reproduce", "initial", *arguments, *best)
+    assert result.exit_code == 0, result.output
+    assert "2 cells, 0 to run" in result.stdout
+    assert "1 more are experiments that other rows have done" in result.stderr
+    taken, measured = (
+        json.loads((tmp_path / "results" / "mrpc" / row / "seed-0.json").read_text(encoding="utf-8"))
+        for row in ("w8a8-best", search)
+    )
+    assert taken.pop("cell")["row"] == "w8a8-best" and measured.pop("cell")["row"] == search
+    assert taken == measured and f"--row {search}" in taken["command"]
+
+
 def test_a_dry_run_only_lists(run: Run, arguments: tuple[object, ...], tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     result = run("reproduce", "main", *arguments, "--dry-run", "--json")

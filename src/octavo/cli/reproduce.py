@@ -149,6 +149,8 @@ def _reproduce(
     configuration.fine_tuned()  # a folder of other starts is refused before anything is written
     cells = planning.plan(loaded, selection, chosen, configuration)
     missing = results.missing(cells)
+    known = results.done_by_others(missing)
+    missing = [cell for cell in missing if cell not in known]
     without = planning.impossible(missing, configuration)
     cells = [cell for cell in cells if cell.row not in without]
     missing = [cell for cell in missing if cell.row not in without]
@@ -157,6 +159,8 @@ def _reproduce(
     for name, reason in without.items():
         console.warn(f"{model} cannot have the row {name}: {reason}")
     console.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
+    if known:
+        console.note(f"{len(known)} more are experiments that other rows have done, whose results they take")
     if data is not None and (absent := planning.missing_tasks(loaded, data)):
         console.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
     failed: dict[str, str] = {}
@@ -169,10 +173,12 @@ def _reproduce(
             "seconds": total_seconds(estimates),
         }
     else:
+        for cell, key in known.items():
+            results.take_over(cell, key)
         made = planning.make_engine(engine, configuration, workers, address)
         left_over = math.inf if stop_after is None else began + stop_after - time.monotonic()
         failed = _run(console, cells, len(missing), configuration, made, left_over)
-    left = results.missing(cells)
+    left = [cell for cell in results.missing(cells) if cell not in known]
     console.show(
         f"{len(cells) - len(left)} of {len(cells)} cells are done; render them with octavo tables {output}"
     )

@@ -45,6 +45,10 @@ def _tables(
         typer.Option("--output", "-o", metavar="FILE", help="Write Markdown here, figures beside it."),
     ] = None,
     details: Annotated[bool, typer.Option("--details", help="Add every score with its spread.")] = False,
+    figures: Annotated[
+        bool,
+        typer.Option("--figures/--no-figures", help="Draw a figure of every table, beside the file of -o."),
+    ] = True,
 ) -> None:
     from dataclasses import asdict
 
@@ -71,7 +75,7 @@ def _tables(
         page, prefix = _placed(text, output, results.resolve().name)
         with write_file(output, force=True) as draft:
             draft.write_text(page, encoding="utf-8")
-        for each in chosen:
+        for each in chosen if figures else ():
             with write_file(output.with_name(f"{prefix}-{each.name}.svg"), force=True) as draft:
                 draft.write_text(render_figure(each, scores), encoding="utf-8")
         console.show(f"Wrote {output} with {len(chosen)} tables of {read.about['model']}")

@@ -64,6 +64,24 @@ class Results:
         """Return the cells that have no result yet."""
         return [cell for cell in cells if self.get(cell) is None]
 
+    def done_by_others(self, cells: Iterable[Cell]) -> dict[Cell, str]:
+        """Return the cells that are experiments of other rows, with the keys of the results these have.
+
+        Such as the best ranges of a task, which the search has measured.
+        """
+        done: dict[str, str] = {}
+        for key, result in self._ledger.results():
+            if isinstance(result.get("cell"), dict):
+                done.setdefault(_experiment(_in_todays_words(result["cell"])), key)
+        keys = {cell: done.get(_experiment(json.loads(json.dumps(cell.to_dict())))) for cell in cells}
+        return {cell: key for cell, key in keys.items() if key is not None}
+
+    def take_over(self, cell: Cell, key: str) -> None:
+        """Write the result of another row's equal experiment as a cell's; its command stays what was run."""
+        result = self._ledger.get(key)
+        assert result is not None
+        self.put(cell, {name: value for name, value in result.items() if name not in ("octavo", "cell")})
+
     def all(self) -> list[dict[str, Any]]:
         """Return every readable result, in the order of the files' names."""
         return [result for _, result in self._ledger.results() if isinstance(result.get("cell"), dict)]
@@ -84,6 +102,11 @@ def read_results(folder: Path) -> Results:
     if about is None:
         raise OutputError(f"{folder} is no results folder: {_ABOUT} is missing or damaged")
     return Results(folder, about)
+
+
+def _experiment(cell: object) -> str:
+    """Return what two cells have in common that differ by the name of their row alone."""
+    return json.dumps(cell if not isinstance(cell, dict) else cell | {"row": ""}, sort_keys=True)
 
 
 def _in_todays_words(cell: object) -> object:
