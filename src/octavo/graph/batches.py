@@ -83,7 +83,7 @@ def tokenize(
 
 
 def _encode(tokenizer: Any, texts: Sequence[str | tuple[str, str]], **options: Any) -> list[Tokens]:
-    """Return the tokens of every text: single ones in one call, which is several times faster, and pairs."""
+    """Return the tokens of every text: all single ones in one call of the tokenizer, all pairs in another."""
     encoded: dict[int, Tokens] = {}
     for pairs in (False, True):
         places = [place for place, text in enumerate(texts) if isinstance(text, str) is not pairs]
