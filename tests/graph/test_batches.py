@@ -18,6 +18,20 @@ def test_texts_come_shortest_first_with_their_places(demo_encoder: Encoder) -> N
     assert all(batch["input_ids"].shape == batch["attention_mask"].shape for _, batch in groups)
 
 
+def test_single_texts_and_pairs_are_tokenized_as_each_alone(demo_encoder: Encoder) -> None:
+    assert demo_encoder.tokenizer is not None
+    expected = [
+        dict(
+            demo_encoder.tokenizer(
+                *((text,) if isinstance(text, str) else text), max_length=6, truncation=True
+            )
+        )
+        for text in TEXTS
+    ]
+    with pytest.warns(OctavoWarning, match="1 of 6 texts are longer than 6 tokens"):
+        assert tokenize(demo_encoder.tokenizer, TEXTS, 6) == expected
+
+
 def test_without_padding_a_batch_has_one_length(demo_encoder: Encoder) -> None:
     for _, batch in demo_encoder.batches(TEXTS, batch_size=4, pad=False):
         assert int(batch["attention_mask"].min()) == 1

@@ -39,6 +39,32 @@ by_group = [name for name in MAKERS if name not in ("tokens", "cross-entropy")]
 invariant = ["all", "percentile", "mse"]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=["NaN", "infinity"])
+@every_estimator
+def test_what_is_not_finite_in_an_earlier_batch_is_not_forgotten(make: Maker, value: float) -> None:
+    """Nobody looks at a batch before its range is asked for: a GPU would wait for each answer."""
+    estimator = make(ONE)
+    batches = torch.randn(2, 4, 8)
+    batches[0, 1, 2] = value
+    with pytest.raises(CalibrationError, match="holds NaN or infinity"):
+        for batch in batches:
+            estimator.observe(batch if estimator.reads_rows else by_channel(batch, None))
+            estimator.commit()
+        estimator.range()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]], ids=["in order", "permuted"])
+@pytest.mark.parametrize("kind", [CurrentMinMax, AllMinMax])
+def test_channels_that_stand_apart_have_the_ranges_of_their_groups(
+    kind: type[RangeEstimator], order: list[int]
+) -> None:
+    x, index = torch.randn(3, 9), torch.tensor(order)
+    estimator = kind(index)
+    estimator.observe(x)
+    minimum, maximum = estimator.range()
+    assert torch.equal(minimum[index], x.amin(1)) and torch.equal(maximum[index], x.amax(1))
+
+
 def watch(estimator: RangeEstimator, *batches: torch.Tensor) -> list[list[float]]:
     for batch in batches:
         estimator.observe(batch)
