@@ -37,7 +37,7 @@ docs: $(DOCS_STAMP)  ## build the documentation site into build/site; ARGS=serve
 	@test ! -f build/site/index.html || echo "open build/site/index.html; it needs no server and no network"
 
 # The paper's order; the search of ranges is long and stands last.
-PAGES := overview ours initial leave-one-out mixed-precision peg low-bit-full range-estimators
+PAGES := overview ours initial leave-one-out mixed-precision peg main low-bit-full range-estimators
 
 tables: $(STAMP)  ## fill the tables and figures of the pages anew from results/
 	$(BIN)/octavo tables results/minilm --table ours --table overview --details -o docs/results-minilm.md

@@ -4,7 +4,8 @@
 
 Between `<!-- findings -->` and `<!-- end of findings -->` stands for each row the change of the mean against
 FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/.
-Between `<!-- ranges -->` and its end stands the search of ranges on mpnet-base, by estimators alone.
+Between `<!-- ranges -->` and its end stands the search of ranges on mpnet-base, by estimators alone, and
+between `<!-- single -->` and its end the paper's own rows of tables 4 and 5 on STS-B.
 `make tables` runs this and everything else that fills pages from results/.
 """
 
@@ -156,6 +157,21 @@ def searched() -> str:
     return "\n".join(lines) + "\n"
 
 
+def own_way() -> str:
+    """Return the rows of tables 4 and 5 with the presets' ranges and with the paper's, on one task."""
+    scores = summarize(read_results(ROOT / "results" / SEARCHED).all())
+    rows = {row.name: (row, f"groups: {row.title}") for row in load_table("peg").rows}
+    rows = {row.name: (row, row.title) for row in load_table("mixed-precision").rows} | rows
+    rows["w8a8"] = rows["w8a8"][0], "W8A8 PTQ"
+    lines = ["| STS-B | as the presets | the paper's way | the paper, BERT-base |", "|---|---:|---:|---:|"]
+    for name, (row, title) in rows.items():
+        pair = (name, "stsb"), (f"{name}-single", "stsb")
+        if all(key in scores for key in pair):
+            mine = " | ".join(f"{scores[key].median:.2f}" for key in pair)
+            lines.append(f"| {title} | {mine} | {row.paper['stsb']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Fill the page in and draw the figure, or say that they are not what was measured."""
     parser = argparse.ArgumentParser(
@@ -166,7 +182,7 @@ def main() -> None:
     table, figure = findings()
     text = PAGE.read_text(encoding="utf-8")
     new = text
-    for name, written in (("findings", table), ("ranges", searched())):
+    for name, written in (("findings", table), ("ranges", searched()), ("single", own_way())):
         mark = re.compile(MARKS.format(name), flags=re.DOTALL)
         new = mark.sub(lambda found, written=written: found[1] + written + found[2], new)  # type: ignore[misc]
     if check and (new != text or figure != FIGURE.read_text(encoding="utf-8")):
