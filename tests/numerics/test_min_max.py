@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import torch
 
 from octavo.numerics import by_channel, count_groups, min_max
-from octavo.numerics.min_max import widen
+from octavo.numerics.min_max import NotFiniteError, widen
 
 
 def test_min_max_of_groups_by_hand() -> None:
@@ -25,6 +26,11 @@ def test_nan_reaches_the_range_of_its_group_only() -> None:
     x = torch.tensor([[1.0, math.nan], [2.0, 3.0]])
     minimum, maximum = min_max(x, torch.tensor([0, 1]), 2)
     assert minimum.isnan().tolist() == maximum.isnan().tolist() == [True, False]
+
+
+def test_the_error_reaches_other_processes() -> None:
+    error = NotFiniteError()
+    assert str(pickle.loads(pickle.dumps(error))) == str(error) and "holds NaN or infinity" in str(error)
 
 
 def test_count_groups() -> None:

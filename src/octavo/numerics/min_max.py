@@ -10,14 +10,15 @@ from octavo.errors import CalibrationError
 Range = tuple[Tensor, Tensor]
 """The minima and maxima of the groups, (groups,) each."""
 
+NOT_FINITE = "the data holds NaN or infinity; look for the first site that produces it."
 NO_DATA = "the range estimator saw no data; calibrate with at least one batch."
 
 
 class NotFiniteError(CalibrationError):
     """Raised where a range is asked for of data that holds NaN or infinity."""
 
-    def __init__(self) -> None:
-        super().__init__("the data holds NaN or infinity; look for the first site that produces it.")
+    def __init__(self, message: str = NOT_FINITE) -> None:
+        super().__init__(message)  # given again where a process hands the error to another
 
 
 def count_groups(index: Tensor) -> int:
