@@ -142,12 +142,22 @@ def test_a_weight_that_is_not_finite_is_named(value: float) -> None:
         fix_weights(model)
 
 
-def test_an_activation_that_is_not_finite_is_named() -> None:
+@pytest.mark.parametrize(
+    ("name", "site"),
+    [
+        ("w8a8", "ffn_hidden"),
+        ("w8a8-per-embedding", "ffn_hidden"),
+        ("int8", "layer_output"),  # the first of those that its first pass watches
+        ("w4a8", "ffn_hidden"),
+        ("fp8", "ffn_hidden"),
+    ],
+)
+def test_an_activation_that_is_not_finite_is_named(name: str, site: str) -> None:
     encoder = families.fresh("bert")
     with torch.no_grad():
         encoder.graph.get_parameter("bert.encoder.layer.1.intermediate.dense.bias")[0] = float("nan")
-    with pytest.raises(CalibrationError, match=r"layers\.1\.ffn_hidden holds NaN or infinity"):
-        quantize(encoder, W8A8, [BATCH])
+    with pytest.raises(CalibrationError, match=rf"layers\.1\.{site} holds NaN or infinity; no range"):
+        quantize(encoder, octavo.recipe(name), [BATCH])
 
 
 def test_only_tensors_nobody_else_reads_are_overwritten(bert: Encoder) -> None:

@@ -8,10 +8,12 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
+from octavo.errors import CalibrationError
 from octavo.graph.encoder import Encoder
 from octavo.graph.quantizers.attach import QuantizedEncoder, attach
 from octavo.graph.quantizers.quantizer import Quantizer
 from octavo.numerics import AllMinMax, by_channel
+from octavo.numerics.min_max import NotFiniteError, Range
 from octavo.spec import Placement, Recipe, TensorSpec
 
 See = Callable[[Quantizer, Tensor], None]
@@ -45,6 +47,16 @@ def channel_extremes(quantizers: Mapping[str, Quantizer]) -> Iterator[dict[str, 
 
     with watched(quantizers, see):
         yield extremes
+
+
+def range_at(site: str, estimator: AllMinMax) -> Range:
+    """Return what an estimator saw at a site, which is named where there is no range."""
+    try:
+        return estimator.range()
+    except NotFiniteError as error:
+        raise CalibrationError(f"{site} holds NaN or infinity; no range can be found for it") from error
+    except CalibrationError as error:
+        raise CalibrationError(f"{site}: {error}") from error
 
 
 def probe(encoder: Encoder, placement: Placement = "full") -> QuantizedEncoder:

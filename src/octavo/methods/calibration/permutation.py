@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from octavo.errors import CalibrationError, SpecError
+from octavo.errors import SpecError
 from octavo.graph import QuantizedEncoder, Quantizer, State
 from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.ranges import Layout
 from octavo.graph.quantizers.switch import switched_off
-from octavo.graph.quantizers.watch import channel_extremes
+from octavo.graph.quantizers.watch import channel_extremes, range_at
 from octavo.numerics import AllMinMax
 from octavo.numerics.partition import distinct_ranges, optimal_groups
 
@@ -124,10 +124,7 @@ def channel_ends(
 
 
 def _ends(name: str, estimator: AllMinMax) -> Ends:
-    try:
-        minimum, maximum = estimator.range()
-    except CalibrationError as error:
-        raise CalibrationError(f"{name}: {error}") from error
+    minimum, maximum = range_at(name, estimator)
     return minimum.cpu(), maximum.cpu()
 
 

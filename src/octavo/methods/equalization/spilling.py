@@ -12,7 +12,7 @@ from octavo.errors import OctavoWarning, SpecError
 from octavo.graph import QuantizedEncoder, Quantizer
 from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.switch import switched_off
-from octavo.graph.quantizers.watch import channel_extremes
+from octavo.graph.quantizers.watch import channel_extremes, range_at
 from octavo.graph.rewrites.reach import spillable
 from octavo.graph.rewrites.sharing import connected
 from octavo.graph.rewrites.spill import is_spilled, spill
@@ -53,7 +53,7 @@ def run(model: QuantizedEncoder, done: Spill, context: Context) -> QuantizedEnco
                 model(batch)
     pieces: dict[str, Pieces] = {}
     for names in connected((name, reach.parameters) for name, reach in reaches.items()):
-        ranges = [extremes[name].range() for name in names]
+        ranges = [range_at(name, extremes[name]) for name in names]
         minimum = _with_margin(torch.stack([low for low, _ in ranges]).amin(0), done.margin)
         maximum = -_with_margin(-torch.stack([high for _, high in ranges]).amax(0), done.margin)
         spec = asked[names[0]].spec
