@@ -20,6 +20,11 @@ class NotFiniteError(CalibrationError):
     def __init__(self, message: str = NOT_FINITE) -> None:
         super().__init__(message)  # given again where a process hands the error to another
 
+    @staticmethod
+    def at(site: str) -> CalibrationError:
+        """Return the error that names the site."""
+        return CalibrationError(f"{site} holds NaN or infinity; no range can be found for it")
+
 
 def count_groups(index: Tensor) -> int:
     """Return the number of groups that an index (channels,) names."""

@@ -205,7 +205,7 @@ class Quantizer(nn.Module):
         try:
             self._estimator.observe(self._as_observed(x, self._estimator))
         except NotFiniteError as error:
-            raise self._not_finite() from error
+            raise error.at(self.site.name) from error
 
     def _as_observed(self, x: Tensor, estimator: RangeEstimator) -> Tensor:
         if estimator.reads_rows:
@@ -246,11 +246,8 @@ class Quantizer(nn.Module):
         try:
             minimum, maximum = self._estimator.range()
         except NotFiniteError as error:
-            raise self._not_finite() from error
+            raise error.at(self.site.name) from error
         return self.grid_over(minimum, maximum)
-
-    def _not_finite(self) -> CalibrationError:
-        return CalibrationError(f"{self.site.name} holds NaN or infinity; no range can be found for it")
 
     @contextmanager
     def off(self) -> Iterator[None]:

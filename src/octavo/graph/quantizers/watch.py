@@ -54,7 +54,7 @@ def range_at(site: str, estimator: AllMinMax) -> Range:
     try:
         return estimator.range()
     except NotFiniteError as error:
-        raise CalibrationError(f"{site} holds NaN or infinity; no range can be found for it") from error
+        raise error.at(site) from error
     except CalibrationError as error:
         raise CalibrationError(f"{site}: {error}") from error
 

@@ -18,6 +18,7 @@ from octavo.graph.batches import of_equal_length
 from octavo.graph.quantizers.switch import switched_off
 from octavo.graph.quantizers.watch import watched
 from octavo.methods.context import Batches
+from octavo.numerics.min_max import NotFiniteError
 from octavo.numerics.reservoir import RandomRows
 
 HALVES = (0, 1)
@@ -77,9 +78,7 @@ def observe(
 
     def see(quantizer: Quantizer, x: Tensor) -> None:
         if not bool(torch.isfinite(x).all()):
-            raise CalibrationError(
-                f"{quantizer.site.name} holds NaN or infinity; no range can be found for it"
-            )
+            raise NotFiniteError.at(quantizer.site.name)
         name = quantizer.site.name
         seen[name].add(_halves(quantizer.site.shape, sites[name], x.detach(), texts))
 
