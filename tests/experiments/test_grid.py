@@ -8,7 +8,7 @@ import torch
 
 from octavo.experiments.cell import Cell
 from octavo.experiments.engine import Outcome
-from octavo.experiments.grid import GridRun, choose_start, cost, float_cells, grid_cells
+from octavo.experiments.grid import GridRun, choose_start, float_cells, grid_cells
 from octavo.experiments.render import render_details, render_figure, render_table
 from octavo.experiments.results import read_results
 from octavo.experiments.runner import RunConfiguration
@@ -128,10 +128,20 @@ def test_time_over_leaves_the_rest_for_later(configuration: RunConfiguration) ->
     assert engine.done == [] and engine.closed
 
 
-def test_long_trainings_go_first() -> None:
-    found = sorted(grid_cells([main_table()], ["sst2", "mrpc"], SETTINGS, 2), key=cost, reverse=True)
+def test_long_trainings_go_first(configuration: RunConfiguration) -> None:
+    both = grid_cells([main_table()], ["sst2", "mrpc"], SETTINGS, 2)
+    found = GridRun(configuration, both, FakeEngine(configuration)).waiting
     assert found[0].path.startswith("sst2/fp32")
     assert [cell.method for cell in found].index("quantize") > 10
+
+
+def test_trainings_are_as_long_as_their_files(configuration: RunConfiguration) -> None:
+    """A hundredth of the larger task's file makes it the smaller one."""
+    both = grid_cells([main_table()], ["sst2", "mrpc"], SETTINGS, 2)
+    few = Cell(row="fp8", task="sst2", method="quantize", seed=0)
+    configuration.results().put(few, {"data": {"train": {"examples": 673}}})
+    found = GridRun(configuration, both, FakeEngine(configuration)).waiting
+    assert found[0].path.startswith("mrpc/fp32")
 
 
 def test_a_result_of_another_recipe_is_not_taken(configuration: RunConfiguration) -> None:

@@ -120,7 +120,7 @@ def _reproduce(
     began = time.monotonic()
     from octavo.errors import SpecError
     from octavo.experiments import planning
-    from octavo.experiments.estimate import estimate, total_seconds
+    from octavo.experiments.estimate import count_steps, estimate, total_seconds
     from octavo.experiments.runner import RunConfiguration
     from octavo.experiments.settings import load_settings
     from octavo.experiments.table import load_table
@@ -166,7 +166,7 @@ def _reproduce(
     failed: dict[str, str] = {}
     document: dict[str, Any] = {"cells": len(cells), "settings": chosen.name, "impossible": without}
     if dry_run:
-        estimates = estimate(missing, results.all())
+        estimates = estimate(missing, results.all(), count_steps(missing, results, configuration.data))
         _show_plan(console, estimates, total_seconds(estimates))
         document |= {
             "plan": [each.to_dict() for each in estimates],

@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from octavo.errors import DataError
 from octavo.experiments.cell import Cell
+from octavo.experiments.results import Results
+from octavo.tasks.evaluation import read_examples
 from octavo.tasks.glue import task_by_short_name
 
 
@@ -25,11 +30,25 @@ class CellEstimate:
         return {"cell": self.cell.path, "steps": self.steps, "seconds": self.seconds}
 
 
-def estimate(cells: Iterable[Cell], results: Iterable[Mapping[str, Any]]) -> list[CellEstimate]:
+def count_steps(cells: Sequence[Cell], results: Results, data: str | Path | None) -> dict[str, int]:
+    """Return how many steps each cell trains, by its path; 0 without training.
+
+    They are counted over the examples that results in the folder name, else over those in the files, else
+    over the published ones: nothing is fetched to be counted.
+    """
+    tasks = {cell.task for cell in cells if cell.hyper is not None}
+    named = _named_examples(results) if tasks else {}
+    examples = {task: named.get(task) or _examples(task, data) for task in tasks}
+    return {cell.path: _steps(cell, examples.get(cell.task, 0)) for cell in cells}
+
+
+def estimate(
+    cells: Iterable[Cell], results: Iterable[Mapping[str, Any]], steps: Mapping[str, int]
+) -> list[CellEstimate]:
     """Return what each cell will take: the median of the row on the task, else of its method.
 
-    Training counts by steps over the published data. Seconds are those of the machines that the results in
-    the folder come from.
+    Training counts by its steps (`count_steps`). Seconds are those of the machines that the results in the
+    folder come from.
     """
     speeds: dict[tuple[str, ...], list[float]] = {}
     for result in results:
@@ -38,7 +57,7 @@ def estimate(cells: Iterable[Cell], results: Iterable[Mapping[str, Any]]) -> lis
             speed = float(result["seconds"]) / max(1, training.get("steps", 1))
             for key in _keys(cell["row"], cell["task"], cell["method"]):
                 speeds.setdefault(key, []).append(speed)
-    return [_estimate(cell, speeds) for cell in cells]
+    return [_estimate(cell, steps[cell.path], speeds) for cell in cells]
 
 
 def total_seconds(estimates: Sequence[CellEstimate]) -> float | None:
@@ -47,11 +66,28 @@ def total_seconds(estimates: Sequence[CellEstimate]) -> float | None:
     return sum(seconds) if len(seconds) == len(estimates) else None
 
 
-def _estimate(cell: Cell, speeds: Mapping[tuple[str, ...], Sequence[float]]) -> CellEstimate:
-    steps = 0
-    if cell.hyper is not None:
-        examples = task_by_short_name(cell.task).split("train").examples
-        steps = math.ceil(examples / cell.hyper.batch_size) * cell.hyper.epochs
+def _named_examples(results: Results) -> dict[str, int]:
+    """Return how many training examples the results in a folder say that its tasks have."""
+    return {
+        str(result["cell"].get("task")): examples
+        for result in results.all()
+        if (examples := result.get("data", {}).get("train", {}).get("examples"))
+    }
+
+
+def _examples(task: str, data: str | Path | None) -> int:
+    described = task_by_short_name(task)
+    if data is not None:
+        with suppress(DataError):  # the cells of the task will say what is wrong with its files
+            return len(read_examples(described, data, "train"))
+    return described.split("train").examples
+
+
+def _steps(cell: Cell, examples: int) -> int:
+    return 0 if cell.hyper is None else math.ceil(examples / cell.hyper.batch_size) * cell.hyper.epochs
+
+
+def _estimate(cell: Cell, steps: int, speeds: Mapping[tuple[str, ...], Sequence[float]]) -> CellEstimate:
     known = next((speeds[key] for key in _keys(cell.row, cell.task, cell.method) if key in speeds), None)
     seconds = None if known is None else statistics.median(known) * max(1, steps)
     return CellEstimate(cell=cell, steps=steps, seconds=seconds)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from octavo.errors import OctavoError, SpecError
 from octavo.experiments.cell import Cell, searched_fields
 from octavo.experiments.engine import Engine
+from octavo.experiments.estimate import count_steps
 from octavo.experiments.paper import OTHER_RANGES, RANGES
 from octavo.experiments.ranges import Ranges, with_ranges
 from octavo.experiments.results import Results
@@ -18,7 +19,6 @@ from octavo.experiments.settings import Settings
 from octavo.experiments.table import Table, TableRow
 from octavo.methods.training.seeds import median_by
 from octavo.spec import AdaRound
-from octavo.tasks.glue import task_by_short_name
 
 FLOAT_ROW = "fp32"
 FLOAT_SEEDS = 5
@@ -134,7 +134,9 @@ class GridRun:
         self.configuration, self.engine, self.report = configuration, engine, report
         self.results, self.starts = configuration.results(), configuration.fine_tuned()
         self.cells = list(cells)
-        self.waiting = sorted(self.results.missing(self.cells), key=cost, reverse=True)
+        missing = self.results.missing(self.cells)
+        steps = count_steps(missing, self.results, configuration.data)
+        self.waiting = sorted(missing, key=lambda cell: cost(cell, steps[cell.path]), reverse=True)
         self.running: set[str] = set()
         self.failed: dict[str, str] = {}
 
@@ -197,18 +199,19 @@ class GridRun:
         return bool(paths & self.running) or any(cell.path in paths for cell in self.waiting)
 
 
-_BETWEEN = 3.0  # quantizing takes seconds: after the longest trainings have begun, before the short ones
+_BETWEEN = 3000  # quantizing takes seconds: after the longest trainings have begun, before the short ones
 
 
-def cost(cell: Cell) -> tuple[int, float]:
-    """Order cells: those that others wait for first, then the long ones, which would else end last alone."""
+def cost(cell: Cell, steps: int) -> tuple[int, int]:
+    """Order cells of so many steps: those that others wait for first, then the long ones.
+
+    Long ones would else end last, alone.
+    """
     if cell.recipe is not None and any(isinstance(entry, AdaRound) for entry in cell.recipe.passes):
-        return 0, 0.0  # minutes on any task, and nobody waits for them
+        return 0, 0  # minutes on any task, and nobody waits for them
     if cell.hyper is None:
         return 2, _BETWEEN
-    stage = 3 if cell.method == "finetune" else 1 if cell.turn else 2
-    thousands = task_by_short_name(cell.task).split("train").examples / 1000
-    return stage, thousands * cell.hyper.epochs / cell.hyper.batch_size
+    return 3 if cell.method == "finetune" else 1 if cell.turn else 2, steps
 
 
 def failures_message(failed: dict[str, str]) -> OctavoError:
