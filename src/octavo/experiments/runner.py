@@ -7,23 +7,23 @@ import hashlib
 import math
 import os
 import platform
+import shutil
 import time
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from octavo.errors import ModelError, OctavoError
+from octavo.errors import ModelError, OctavoError, OutputError
 from octavo.experiments.cell import Cell
 from octavo.experiments.results import Results
 from octavo.experiments.starts import Starts
 from octavo.graph import Encoder, QuantizedEncoder
-from octavo.methods.distillation.distilling import discard_work, distill
+from octavo.methods.distillation.distilling import distill
 from octavo.methods.distillation.settings import Distillation
 from octavo.methods.pipeline import quantize
-from octavo.methods.training.checkpoint import discard_checkpoint
 from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.head import load_with_head, new_head
 from octavo.methods.training.launch import accelerator_for
@@ -129,8 +129,8 @@ class CellRunner:
 
         Arguments:
             start: the fine-tuned cell that quantization starts from.
-            stop_at: time of `time.monotonic()` at which the cell gives up with `TimeOverError`; trained so
-                far, it goes on from there next time.
+            stop_at: time of `time.monotonic()` at which the cell gives up with `TimeOverError`; trained or
+                rounded so far, it goes on from there next time.
         """
         began = time.monotonic()
         checkpoint = self.configuration.work / "running" / cell.path.replace("/", "-")
@@ -154,7 +154,7 @@ class CellRunner:
         if cell.method == "finetune" and cell not in self.starts:
             self.starts.write(cell, dict(model.graph.named_parameters()), result)
         self.results.put(cell, result)
-        discard_work(checkpoint) if cell.method == "distill" else discard_checkpoint(checkpoint)
+        shutil.rmtree(checkpoint, ignore_errors=True)
         del model
         _free()
         return score
@@ -176,23 +176,31 @@ class CellRunner:
                 finetune(encoder, data.train, cell.hyper, seed=cell.seed, score=score, options=options)
             )
         assert start is not None and cell.recipe is not None and cell.calibration is not None
+        work = options.checkpoint
         encoder = self._fine_tuned(start, data)
         size, batches = cell.calibration
         texts = data.sample(size * batches, cell.seed)
         length = _max_length(cell, start)
         if cell.method == "quantize":
-            return quantize(
+            make = partial(
+                quantize,
                 encoder,
                 cell.recipe,
                 texts,
                 batch_size=size,
                 seed=cell.seed,
                 max_length=length,
+                work=work,
                 progress=check,
-            ), None
+            )
+            try:
+                return make(), None
+            except OutputError:  # an attempt on, say, more threads left weights of other numbers
+                assert work is not None
+                shutil.rmtree(work, ignore_errors=True)
+                return make(), None
         if cell.method == "distill":
             settings = Distillation(max_length=length)
-            work = options.checkpoint
             student, learned = distill(
                 encoder, cell.recipe, texts, settings, seed=cell.seed, work=work, options=options
             )
