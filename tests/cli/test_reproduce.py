@@ -65,6 +65,35 @@ def test_an_experiment_that_another_row_has_done_is_not_run_again(
     assert taken == measured and f"--row {search}" in taken["command"]
 
 
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_of_equal_experiments_of_a_run_one_is_run(
+    run: Run, arguments: tuple[object, ...], tmp_path: Path, workers: int
+) -> None:
+    table = """octavo: 1
+name: mine
+title: Mine
+source: here
+tasks: [mrpc]
+rows:
+- {name: first, title: First, method: quantize, recipe: w8a8, seeds: 1}
+- {name: second, title: Second, method: quantize, recipe: w8a8, seeds: 1}
+"""
+    (tmp_path / "mine.yaml").write_text(table, encoding="utf-8")
+    part = (tmp_path / "mine.yaml", *arguments, "--only-seed", "0", "--workers", workers)
+    planned = run("reproduce", *part, "--dry-run")
+    assert "3 cells, 2 to run" in planned.stdout and "mrpc/second" not in planned.stdout
+    assert "1 more are experiments that other rows have done or will do" in planned.stderr
+    assert "0 of 3 cells are done" in planned.stdout
+    result = run("reproduce", *part)
+    assert result.exit_code == 0, result.output
+    assert "[2/2] mrpc/first/seed-0.json" in result.stdout and "3 of 3 cells are done" in result.stdout
+    first, second = (
+        json.loads((tmp_path / "results" / "mrpc" / row / "seed-0.json").read_text(encoding="utf-8"))
+        for row in ("first", "second")
+    )
+    assert second.pop("cell") == first.pop("cell") | {"row": "second"} and first == second
+
+
 def test_a_dry_run_only_lists(run: Run, arguments: tuple[object, ...], tmp_path: Path) -> None:
     before = sorted(tmp_path.iterdir())
     result = run("reproduce", "main", *arguments, "--dry-run", "--json")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,18 @@ from octavo.experiments.results import read_results
 from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
 from octavo.experiments.summary import summarize
-from octavo.experiments.table import Table, load_table
+from octavo.experiments.table import Table, load_table, parse_table
 
+EQUAL = """octavo: 1
+name: mine
+title: Mine
+source: here
+tasks: [mrpc]
+rows:
+- {name: first, title: First, method: quantize, recipe: w8a8, seeds: 2}
+- {name: second, title: Second, method: quantize, recipe: w8a8, seeds: 3}
+- {name: other, title: Other, method: quantize, recipe: w4a8, seeds: 1}
+"""
 SETTINGS = Settings(name="test", finetune={"mrpc": {"learning_rate": [1e-4, 2e-4]}})
 
 
@@ -126,6 +137,84 @@ def test_time_over_leaves_the_rest_for_later(configuration: RunConfiguration) ->
     engine = FakeEngine(configuration)
     GridRun(configuration, cells(), engine).run(stop_after=0.0)
     assert engine.done == [] and engine.closed
+
+
+def equal_cells() -> list[Cell]:
+    return grid_cells([parse_table(EQUAL, "mine.yaml")], ["mrpc"], SETTINGS, layers=2)
+
+
+def quantized(engine: FakeEngine) -> list[str]:
+    return [f"{cell.row} {cell.seed}" for cell, _ in engine.done if cell.method == "quantize"]
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+def test_an_experiment_of_two_rows_runs_once(configuration: RunConfiguration, slots: int) -> None:
+    engine, reported = FakeEngine(configuration, slots), []
+    run = GridRun(configuration, equal_cells(), engine, lambda cell, *_: reported.append(cell))
+    assert run.run() == {}
+    assert quantized(engine) == ["first 0", "first 1", "second 2", "other 0"]
+    assert [cell for cell, _ in engine.done] == reported
+    results = configuration.results()
+    assert results.missing(equal_cells()) == []
+    first, second = (
+        next(r for r in results.all() if r["cell"]["row"] == row and r["cell"]["seed"] == 1)
+        for row in ("first", "second")
+    )
+    assert first["score"] == second["score"]
+
+
+def test_a_result_is_taken_over_as_soon_as_it_is_there(configuration: RunConfiguration) -> None:
+    engine = FakeEngine(configuration)
+    there: list[bool] = []
+
+    def report(cell: Cell, score: float | None, failure: str | None) -> None:
+        if cell.row == "first":
+            twin = next(each for each in equal_cells() if (each.row, each.seed) == ("second", cell.seed))
+            there.append(configuration.results().get(twin) is not None)
+
+    GridRun(configuration, equal_cells(), engine, report).run()
+    assert there == [True, True]
+
+
+def test_a_run_that_was_cut_before_a_result_was_taken_over_does_so_later(
+    configuration: RunConfiguration,
+) -> None:
+    """The process that runs a cell may write its result while the one that hands out cells is killed."""
+    GridRun(
+        configuration, [cell for cell in equal_cells() if cell.row != "second"], FakeEngine(configuration)
+    ).run()
+    engine = FakeEngine(configuration)
+    assert GridRun(configuration, equal_cells(), engine).run() == {}
+    assert quantized(engine) == ["second 2"]
+    assert configuration.results().missing(equal_cells()) == []
+
+
+def test_a_result_that_is_run_anew_is_taken_over_before(configuration: RunConfiguration) -> None:
+    """The best ranges of a task are others by now: an old result of their row is that of the search."""
+    GridRun(configuration, equal_cells(), FakeEngine(configuration)).run()
+    results, other = configuration.results(), equal_cells()[-1]
+    searched = [cell for cell in equal_cells() if cell.row in ("first", "second") and cell.seed == 0]
+    results.put(replace(searched[0], row=other.row), {"score": 50.0})
+    for cell in searched:
+        (Path(configuration.output) / cell.path).unlink()
+    engine = FakeEngine(configuration)
+    assert GridRun(configuration, equal_cells(), engine).run() == {}
+    assert quantized(engine) == ["other 0"]
+    scores = [(results.get(cell) or {})["score"] for cell in [*searched, other]]
+    assert scores == [50.0, 50.0, FakeEngine.score(other)]
+
+
+def test_an_experiment_of_two_rows_that_fails_is_not_tried_by_the_other(
+    configuration: RunConfiguration,
+) -> None:
+    engine = FakeEngine(configuration, broken=("first",))
+    failed = GridRun(configuration, equal_cells(), engine).run()
+    assert set(failed) == {"mrpc/first/seed-0.json", "mrpc/first/seed-1.json"}
+    assert quantized(engine) == ["second 2", "other 0"]
+    engine = FakeEngine(configuration)
+    assert GridRun(configuration, equal_cells(), engine).run() == {}
+    assert quantized(engine) == ["first 0", "first 1"]
+    assert configuration.results().missing(equal_cells()) == []
 
 
 def test_long_trainings_go_first(configuration: RunConfiguration) -> None:

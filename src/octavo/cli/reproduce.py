@@ -148,19 +148,20 @@ def _reproduce(
     results = configuration.results()
     configuration.fine_tuned()  # a folder of other starts is refused before anything is written
     cells = planning.plan(loaded, selection, chosen, configuration)
+    without = planning.impossible(results.missing(cells), configuration)
+    cells = [cell for cell in cells if cell.row not in without]
     missing = results.missing(cells)
     known = results.done_by_others(missing)
     missing = [cell for cell in missing if cell not in known]
-    without = planning.impossible(missing, configuration)
-    cells = [cell for cell in cells if cell.row not in without]
-    missing = [cell for cell in missing if cell.row not in without]
     if why is not None:
         console.note(why)
     for name, reason in without.items():
         console.warn(f"{model} cannot have the row {name}: {reason}")
     console.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
     if known:
-        console.note(f"{len(known)} more are experiments that other rows have done, whose results they take")
+        console.note(
+            f"{len(known)} more are experiments that other rows have done or will do, whose results they take"
+        )
     if data is not None and (absent := planning.missing_tasks(loaded, data)):
         console.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
     failed: dict[str, str] = {}
@@ -173,14 +174,13 @@ def _reproduce(
             "seconds": total_seconds(estimates),
         }
     else:
-        for cell, key in known.items():
-            results.take_over(cell, key)
         made = planning.make_engine(engine, configuration, workers, address)
         left_over = math.inf if stop_after is None else began + stop_after - time.monotonic()
         failed = _run(console, cells, len(missing), configuration, made, left_over)
-    left = [cell for cell in results.missing(cells) if cell not in known]
+    undone = results.missing(cells)
+    left = [cell for cell in undone if cell not in known]
     console.show(
-        f"{len(cells) - len(left)} of {len(cells)} cells are done; render them with octavo tables {output}"
+        f"{len(cells) - len(undone)} of {len(cells)} cells are done; render them with octavo tables {output}"
     )
     console.result({**document, "missing": [cell.path for cell in left], "failed": failed})
     if failed:

@@ -38,7 +38,12 @@ class Cell:
     @property
     def path(self) -> str:
         """The file of the result below the results folder."""
-        return f"{self.task}/{self.row}/{self.variant}seed-{self.seed}.json"
+        return f"{self.key}.json"
+
+    @property
+    def key(self) -> str:
+        """What the result is called in the ledgers of results and starts."""
+        return f"{self.task}/{self.row}/{self.variant}seed-{self.seed}"
 
     @property
     def variant(self) -> str:

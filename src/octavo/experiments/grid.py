@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from octavo.errors import OctavoError, SpecError
 from octavo.experiments.cell import Cell, searched_fields
@@ -122,7 +122,10 @@ def choose_start(results: Results, task: str, cells: Sequence[Cell], seed: int |
 
 
 class GridRun:
-    """Runs the missing cells of a grid: fine-tunings first, the rest as soon as its start is there."""
+    """Runs the missing cells of a grid: fine-tunings first, the rest as soon as its start is there.
+
+    An experiment of several rows is run once, and the others take its result over.
+    """
 
     def __init__(
         self,
@@ -136,7 +139,9 @@ class GridRun:
         self.cells = list(cells)
         missing = self.results.missing(self.cells)
         steps = count_steps(missing, self.results, configuration.data)
-        self.waiting = sorted(missing, key=lambda cell: cost(cell, steps[cell.path]), reverse=True)
+        missing.sort(key=lambda cell: cost(cell, steps[cell.path]), reverse=True)
+        self.known = self.results.done_by_others(missing)
+        self.waiting = [cell for cell in missing if cell not in self.known]
         self.running: set[str] = set()
         self.failed: dict[str, str] = {}
 
@@ -144,6 +149,7 @@ class GridRun:
         """Run until everything is done or the time is over; return the failures by cell."""
         ends = time.monotonic() + stop_after
         self.results.begin()
+        self._take_over({*self.known.values()})
         try:
             while time.monotonic() < ends:
                 self._submit()
@@ -188,8 +194,16 @@ class GridRun:
         self.running.discard(cell.path)
         if failure is not None:
             self.failed[cell.path] = failure
+        else:
+            self._take_over({cell.key})
         if self.report is not None:
             self.report(cell, score, failure)
+
+    def _take_over(self, keys: Set[str]) -> None:
+        """Give the results of these keys to the other rows of the same experiments."""
+        for cell, key in self.known.items():
+            if key in keys:
+                self.results.take_over(cell, key)
 
     def _floats(self, task: str) -> list[Cell]:
         return [cell for cell in self.cells if cell.method == "finetune" and cell.task == task]

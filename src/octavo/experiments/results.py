@@ -38,13 +38,13 @@ class Results:
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """Return the result of a cell, or None if it is missing, damaged, or of other settings."""
-        result = self._ledger.get(_key(cell))
+        result = self._ledger.get(cell.key)
         wanted = json.loads(json.dumps(cell.to_dict()))
         return result if result is not None and _in_todays_words(result.get("cell")) == wanted else None
 
     def put(self, cell: Cell, result: Mapping[str, Any]) -> None:
         """Write the result of a cell."""
-        self._ledger.put(_key(cell), {"octavo": FORMAT, "cell": cell.to_dict(), **result})
+        self._ledger.put(cell.key, {"octavo": FORMAT, "cell": cell.to_dict(), **result})
 
     def check_data(self, task: str, data: Mapping[str, Any]) -> None:
         """Refuse data other than that of the results that the folder has of a task."""
@@ -67,20 +67,24 @@ class Results:
     def done_by_others(self, cells: Iterable[Cell]) -> dict[Cell, str]:
         """Return the cells that are experiments of other rows, with the keys of the results these have.
 
-        Such as the best ranges of a task, which the search has measured.
+        Such as the best ranges of a task, which the search has measured. Of equal cells among the given ones
+        the first is the other row's, whose result is still to come.
         """
         done: dict[str, str] = {}
         for key, result in self._ledger.results():
             if isinstance(result.get("cell"), dict):
                 done.setdefault(_experiment(_in_todays_words(result["cell"])), key)
-        keys = {cell: done.get(_experiment(json.loads(json.dumps(cell.to_dict())))) for cell in cells}
-        return {cell: key for cell, key in keys.items() if key is not None}
+        keys = {cell: done.setdefault(_experiment(cell.to_dict()), cell.key) for cell in cells}
+        return {cell: key for cell, key in keys.items() if key != cell.key}
 
     def take_over(self, cell: Cell, key: str) -> None:
-        """Write the result of another row's equal experiment as a cell's; its command stays what was run."""
-        result = self._ledger.get(key)
-        assert result is not None
-        self.put(cell, {name: value for name, value in result.items() if name not in ("octavo", "cell")})
+        """Write the result of another row's equal experiment as a cell's, if it is there.
+
+        Its command stays what was run.
+        """
+        result = self._ledger.get(key) or {}
+        if _experiment(_in_todays_words(result.get("cell"))) == _experiment(cell.to_dict()):
+            self.put(cell, {name: value for name, value in result.items() if name not in ("octavo", "cell")})
 
     def all(self) -> list[dict[str, Any]]:
         """Return every readable result, in the order of the files' names."""
@@ -118,7 +122,3 @@ def _in_todays_words(cell: object) -> object:
         return cell | {"recipe": json.loads(json.dumps(recipe_to_dict(recipe_from_dict(recipe))))}
     except SpecError:
         return None
-
-
-def _key(cell: Cell) -> str:
-    return cell.path.removesuffix(".json")

@@ -34,18 +34,18 @@ class Starts:
 
     def __contains__(self, cell: Cell) -> bool:
         """Return whether a file of the cell can be read; `read` says whether it is the right one."""
-        return self._ledger.get(_key(cell)) is not None
+        return self._ledger.get(cell.key) is not None
 
     def write(self, cell: Cell, parameters: Mapping[str, Tensor], result: Mapping[str, Any]) -> None:
         """Keep the parameters of a fine-tuning with its result: training, data and versions."""
-        self._ledger.put(_key(cell), {"cell": cell.to_dict(), **result}, parameters)
+        self._ledger.put(cell.key, {"cell": cell.to_dict(), **result}, parameters)
 
     def read(self, cell: Cell, data: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Return parameters and result of a fine-tuning, None where it is missing; others are refused.
 
         `data` describes the data of the task as results do.
         """
-        entry = self._ledger.get_tensors(_key(cell))
+        entry = self._ledger.get_tensors(cell.key)
         if entry is None:
             return None
         result, parameters = entry
@@ -67,7 +67,3 @@ def _different(before: Any, now: Any, name: str = "") -> str:
         pairs = ((key, before.get(key), now.get(key)) for key in sorted({*before, *now}))
         return next((found for key, old, new in pairs if (found := _different(old, new, key))), "")
     return "" if before == now else f"{name}: {before}, here {now}"
-
-
-def _key(cell: Cell) -> str:
-    return cell.path.removesuffix(".json")
