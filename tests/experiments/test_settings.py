@@ -22,10 +22,47 @@ def test_settings_may_limit_the_seeds_of_rows(seeds: dict[str, int], expected: i
     assert [cell.seed for cell in cells] == list(range(expected))
 
 
-@pytest.mark.parametrize("seeds", ["3", "{w8a8: 0}", "{w8a8: many}"])
+@pytest.mark.parametrize(
+    ("seeds", "cola", "qnli"),
+    [
+        ("{ranges-*: {qnli: 1}}", 5, 1),
+        ("{ranges-*: {qnli: 1, default: 3}}", 3, 1),
+        ("{ranges-*: {qnli: 4, default: 3}}", 3, 4),
+        ("{ranges-*: {qnli: 4}, '*-1x1': 2}", 2, 2),
+    ],
+    ids=[
+        "the others have the table's",
+        "the others have fewer",
+        "the others have fewest",
+        "the least counts",
+    ],
+)
+def test_settings_may_limit_the_seeds_of_rows_on_single_tasks(
+    tmp_path: Path, seeds: str, cola: int, qnli: int
+) -> None:
+    settings = written(tmp_path, seeds)
+    counts = [len(row_cells(ROW, task, settings, layers=2)) for task in ("cola", "qnli")]
+    assert counts == [cola, qnli]
+
+
+@pytest.mark.parametrize(
+    "seeds", ["3", "{w8a8: 0}", "{w8a8: many}", "{w8a8: true}", "{w8a8: {qnli: 0}}", "{w8a8: {qnli: [1]}}"]
+)
 def test_seeds_that_are_no_numbers_are_refused(tmp_path: Path, seeds: str) -> None:
-    (tmp_path / "mine.yaml").write_text(f"octavo: 1\nseeds: {seeds}\n", encoding="utf-8")
-    with pytest.raises(
-        SpecError, match=r"mine\.yaml: seeds are a number, 1 or more, for each pattern of rows"
-    ):
-        load_settings(str(tmp_path / "mine.yaml"))
+    message = r"mine\.yaml: seeds are a number, 1 or more, for each pattern of rows, or for each of its tasks"
+    with pytest.raises(SpecError, match=message):
+        written(tmp_path, seeds)
+
+
+@pytest.mark.parametrize(
+    ("task", "hint"), [("qnly", "did you mean 'qnli'"), ("7", "there are cola, .*, default")]
+)
+def test_seeds_of_a_task_that_does_not_exist_are_refused(tmp_path: Path, task: str, hint: str) -> None:
+    with pytest.raises(SpecError, match=rf"mine\.yaml: seeds of w8a8 name no task '?{task}'?; {hint}"):
+        written(tmp_path, f"{{w8a8: {{{task}: 1}}}}")
+
+
+def written(folder: Path, seeds: str) -> Settings:
+    """Settings from a file with these seeds."""
+    (folder / "mine.yaml").write_text(f"octavo: 1\nseeds: {seeds}\n", encoding="utf-8")
+    return load_settings(str(folder / "mine.yaml"))

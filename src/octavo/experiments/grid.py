@@ -60,7 +60,7 @@ def row_cells(
             turn=turn,
         )
         for turn, hyper in enumerate(hypers)
-        for seed in range(settings.seeds_of(here))
+        for seed in range(settings.seeds_of(here, task))
     ]
 
 

@@ -18,9 +18,10 @@ from octavo.experiments.paper import finetuning_defaults, qat_defaults
 from octavo.experiments.table import TableRow
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.spec import Recipe
-from octavo.tasks.glue import task_by_short_name
+from octavo.tasks.glue import GLUE, task_by_short_name
 
 _KEYS = ("octavo", "name", "models", "finetune", "train", "calibration", "seeds")
+_OTHERS = "default"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +46,8 @@ class Settings:
 
     Arguments:
         models: which models take these settings by themselves; None for those that are always asked for.
-        seeds: most seeds of the rows that a pattern names, where a model's tables would take too long.
+        seeds: most seeds of the rows that a pattern names, on all tasks or by task (or `default`), where a
+            model's tables would take too long.
     """
 
     name: str
@@ -53,7 +55,7 @@ class Settings:
     finetune: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     train: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     calibration: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    seeds: Mapping[str, int] = field(default_factory=dict)
+    seeds: Mapping[str, int | Mapping[str, int]] = field(default_factory=dict)
 
     def finetuning(self, task: str) -> list[Hyperparameters]:
         """Return every setting of FP32 fine-tuning that is tried on a task."""
@@ -62,19 +64,20 @@ class Settings:
     def training(self, task: str, recipe: Recipe) -> list[Hyperparameters]:
         """Return every setting of quantization-aware training that is tried for a recipe on a task."""
         changes = {
-            **self.train.get("default", {}).get(task, {}),
+            **self.train.get(_OTHERS, {}).get(task, {}),
             **self.train.get(recipe.name, {}).get(task, {}),
         }
         return _every(qat_defaults(task_by_short_name(task).name, recipe), changes)
 
     def calibrating(self, task: str, row: TableRow) -> tuple[int, int]:
         """Return batch size and number of batches of calibration."""
-        size, count = self.calibration.get(task, self.calibration.get("default", (1, 16)))
+        size, count = self.calibration.get(task, self.calibration.get(_OTHERS, (1, 16)))
         return row.batch_size or size, row.batches or count
 
-    def seeds_of(self, row: TableRow) -> int:
-        """Return how many seeds a row is run with: its table's, or fewer."""
-        return min([row.seeds, *(most for name, most in self.seeds.items() if fnmatchcase(row.name, name))])
+    def seeds_of(self, row: TableRow, task: str) -> int:
+        """Return how many seeds a row is run with on a task: its table's, or fewer."""
+        limits = [most for name, most in _by_task(self.seeds).items() if fnmatchcase(row.name, name)]
+        return min([row.seeds, *(most.get(task, most.get(_OTHERS, row.seeds)) for most in limits)])
 
 
 def load_settings(name_or_path: str) -> Settings:
@@ -128,10 +131,30 @@ def _parse(text: str, source: str) -> Settings:
     )
 
 
-def _seeds(data: Any, source: str) -> dict[str, int]:
-    if not isinstance(data, dict) or not all(isinstance(most, int) and most >= 1 for most in data.values()):
-        raise SpecError(f"{source}: seeds are a number, 1 or more, for each pattern of rows, got {data!r}")
-    return data
+def _by_task(seeds: Mapping[str, int | Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
+    """Return limits of seeds by pattern of rows and by task."""
+    return {name: most if isinstance(most, Mapping) else {_OTHERS: most} for name, most in seeds.items()}
+
+
+def _seeds(data: Any, source: str) -> dict[str, int | dict[str, int]]:
+    if not _are_limits(data):
+        raise SpecError(
+            f"{source}: seeds are a number, 1 or more, for each pattern of rows, or for each of its tasks, "
+            f"got {data!r}"
+        )
+    known = [*(task.config for task in GLUE.values()), _OTHERS]
+    for name, tasks in _by_task(data).items():
+        for task in tasks:
+            if task not in known:
+                hint = did_you_mean(str(task), known) or f"; there are {', '.join(known)}"
+                raise SpecError(f"{source}: seeds of {name} name no task {task!r}{hint}")
+    return dict(data)
+
+
+def _are_limits(data: Any) -> bool:
+    return isinstance(data, dict) and all(
+        type(most) is int and most >= 1 for tasks in _by_task(data).values() for most in tasks.values()
+    )
 
 
 def _models(data: Any, source: str) -> Models | None:
