@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from octavo.errors import OctavoWarning
 from octavo.experiments.engine import InProcess, Workers
 from octavo.experiments.grid import GridRun, grid_cells
-from octavo.experiments.planning import Selection, plan
+from octavo.experiments.planning import Selection, needed_cells
 from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
 from octavo.experiments.table import load_table
@@ -34,7 +34,7 @@ def configuration(tiny_glue: Path, tiny_model: str, tmp_path: Path) -> RunConfig
 
 
 def small(configuration: RunConfiguration):  # type: ignore[no-untyped-def]
-    found = plan([load_table("main")], Selection(rows=ROWS, seeds=(0,)), SETTINGS, configuration)
+    found = needed_cells([load_table("main")], Selection(rows=ROWS, seeds=(0,)), SETTINGS, configuration)
     return [cell for cell in found if cell.seed == 0]
 
 
@@ -55,7 +55,7 @@ def test_a_grid_in_this_process(configuration: RunConfiguration) -> None:
 
 def test_cells_that_share_a_start_leave_it_as_it_was(configuration: RunConfiguration) -> None:
     rows = ("w4a8", "int8", "w8a8-distilled")
-    cells = plan([load_table("ours")], Selection(rows=rows, seeds=(0,)), SETTINGS, configuration)
+    cells = needed_cells([load_table("ours")], Selection(rows=rows, seeds=(0,)), SETTINGS, configuration)
     engine = InProcess(configuration)
     with pytest.warns(OctavoWarning):
         assert GridRun(configuration, cells, engine).run() == {}
@@ -69,7 +69,7 @@ def test_cells_that_share_a_start_leave_it_as_it_was(configuration: RunConfigura
 
 def test_a_cell_is_distilled_without_labels(configuration: RunConfiguration) -> None:
     rows = ("w8a8-distilled",)
-    cells = plan([load_table("ours")], Selection(rows=rows, seeds=(0,)), SETTINGS, configuration)
+    cells = needed_cells([load_table("ours")], Selection(rows=rows, seeds=(0,)), SETTINGS, configuration)
     assert [cell.method for cell in cells] == ["finetune", "distill"]
     with pytest.warns(OctavoWarning, match="different texts may be learned by heart"):
         assert GridRun(configuration, cells, InProcess(configuration)).run() == {}

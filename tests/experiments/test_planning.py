@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from octavo.experiments.engine import InProcess
-from octavo.experiments.planning import Selection, missing_tasks, plan, reproduce
+from octavo.experiments.planning import Selection, missing_tasks, needed_cells, plan, reproduce
 from octavo.experiments.render import render_table
 from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
@@ -66,7 +66,7 @@ def test_a_task_to_train_on_is_one_entry(table: Table, tiny_model: str, tmp_path
         model=tiny_model, data=str(tmp_path), output=str(tmp_path / "results"), device="cpu", settings="test"
     )
     assert missing_tasks([table], tmp_path) == []
-    cells = plan([table], Selection(seeds=(0,)), SETTINGS, configuration)
+    cells = needed_cells([table], Selection(seeds=(0,)), SETTINGS, configuration)
     assert [cell.path for cell in cells] == [
         "letters/fp32/lr0.001-bs32-e1-seed-0.json",
         "letters/w8a8/seed-0.json",
@@ -80,3 +80,30 @@ def test_a_task_to_train_on_is_one_entry(table: Table, tiny_model: str, tmp_path
     assert "--only-seed 0 --start-seed 0" in quantized["command"]
     assert "| W8A8 |" in render_table(table, summarize(results.all()))
     assert "| Letters |" in render_table(table, summarize(results.all()))
+
+
+def test_a_plan_says_what_is_missing_known_and_impossible(
+    table: Table, tiny_model: str, tmp_path: Path
+) -> None:
+    more = """
+- {name: same, title: As W8A8, method: quantize, recipe: w8a8, seeds: 2}
+- {name: other, title: Other, method: quantize, recipe: w8a8, overrides: [{sites: [segment], "off": true}]}
+"""
+    configuration = RunConfiguration(
+        model=tiny_model, data=str(tmp_path), output=str(tmp_path / "results"), device="cpu", settings="test"
+    )
+    tables = [parse_table(TABLE + more.lstrip(), "mine.yaml")]
+    found = plan(tables, Selection(seeds=(0, 1)), SETTINGS, configuration)
+    assert [(cell.row, cell.seed) for cell in found.missing] == [
+        *[("fp32", 0), ("fp32", 1), ("w8a8", 0), ("same", 1)]
+    ]
+    assert {cell.path: key for cell, key in found.known.items()} == {
+        "letters/same/seed-0.json": "letters/w8a8/seed-0"
+    }
+    assert set(found.cells) == {*found.missing, *found.known}
+    assert list(found.impossible) == ["other"] and "matches no site" in found.impossible["other"]
+    assert not (tmp_path / "results").exists()
+    configuration.results().put(found.missing[2], {"score": 1.0})
+    later = plan(tables, Selection(seeds=(0, 1)), SETTINGS, configuration)
+    assert later.cells == found.cells and later.known == found.known
+    assert later.missing == tuple(cell for cell in found.missing if cell.row != "w8a8")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from octavo.experiments.grid import row_cells
 from octavo.experiments.paper import RANGES
-from octavo.experiments.planning import Selection, plan
+from octavo.experiments.planning import Selection, needed_cells
 from octavo.experiments.range_search import best_ranges
 from octavo.experiments.ranges import Ranges
 from octavo.experiments.results import Results
@@ -43,7 +43,7 @@ def test_table_1_takes_the_winners_of_table_9(tmp_path: Path, tiny_model: str) -
     selection = Selection(tasks=("mrpc",), rows=("w8a8-best", "w8a8"))
 
     def calibrations() -> dict[str, tuple[int, int] | None]:
-        cells = plan([load_table("initial")], selection, SETTINGS, configuration)
+        cells = needed_cells([load_table("initial")], selection, SETTINGS, configuration)
         return {cell.row: cell.calibration for cell in cells if cell.method == "quantize"}
 
     paper = RANGES["mrpc"].batch_size, RANGES["mrpc"].batches

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from octavo.cli.options import DataOption, Device, DeviceOption, PrecisionOption
 if TYPE_CHECKING:
     from octavo.experiments.cell import Cell
     from octavo.experiments.engine import Engine
-    from octavo.experiments.estimate import CellEstimate
+    from octavo.experiments.planning import Plan
     from octavo.experiments.runner import RunConfiguration
 
 _HELP = """Run what is missing of one or several of the paper's tables.
@@ -120,7 +119,6 @@ def _reproduce(
     began = time.monotonic()
     from octavo.errors import SpecError
     from octavo.experiments import planning
-    from octavo.experiments.estimate import count_steps, estimate, total_seconds
     from octavo.experiments.runner import RunConfiguration
     from octavo.experiments.settings import load_settings
     from octavo.experiments.table import load_table
@@ -145,68 +143,65 @@ def _reproduce(
         rows=tuple(row or ()),
         seeds=tuple(only_seed or ()),
     )
-    results = configuration.results()
-    configuration.fine_tuned()  # a folder of other starts is refused before anything is written
-    cells = planning.plan(loaded, selection, chosen, configuration)
-    without = planning.impossible(results.missing(cells), configuration)
-    cells = [cell for cell in cells if cell.row not in without]
-    missing = results.missing(cells)
-    known = results.done_by_others(missing)
-    missing = [cell for cell in missing if cell not in known]
+    plan = planning.plan(loaded, selection, chosen, configuration)
     if why is not None:
         console.note(why)
-    for name, reason in without.items():
-        console.warn(f"{model} cannot have the row {name}: {reason}")
-    console.show(f"{len(cells)} cells, {len(missing)} to run, in {output}")
-    if known:
-        console.note(
-            f"{len(known)} more are experiments that other rows have done or will do, whose results they take"
-        )
+    _show_plan(console, plan, configuration)
     if data is not None and (absent := planning.missing_tasks(loaded, data)):
         console.warn(f"{data} has no files of {', '.join(absent)}; these tasks are left out")
     failed: dict[str, str] = {}
-    document: dict[str, Any] = {"cells": len(cells), "settings": chosen.name, "impossible": without}
+    document = {"cells": len(plan.cells), "settings": chosen.name, "impossible": dict(plan.impossible)}
     if dry_run:
-        estimates = estimate(missing, results.all(), count_steps(missing, results, configuration.data))
-        _show_plan(console, estimates, total_seconds(estimates))
-        document |= {
-            "plan": [each.to_dict() for each in estimates],
-            "seconds": total_seconds(estimates),
-        }
+        document |= _show_estimates(console, plan, configuration)
     else:
         made = planning.make_engine(engine, configuration, workers, address)
         left_over = math.inf if stop_after is None else began + stop_after - time.monotonic()
-        failed = _run(console, cells, len(missing), configuration, made, left_over)
-    undone = results.missing(cells)
-    left = [cell for cell in undone if cell not in known]
-    console.show(
-        f"{len(cells) - len(undone)} of {len(cells)} cells are done; render them with octavo tables {output}"
-    )
-    console.result({**document, "missing": [cell.path for cell in left], "failed": failed})
+        failed = _run(console, plan, configuration, made, left_over)
+    undone = configuration.results().missing(plan.cells)
+    done = f"{len(plan.cells) - len(undone)} of {len(plan.cells)} cells are done"
+    console.show(f"{done}; render them with octavo tables {output}")
+    missing = [cell.path for cell in undone if cell not in plan.known]
+    console.result({**document, "missing": missing, "failed": failed})
     if failed:
         from octavo.experiments.grid import failures_message
 
         raise failures_message(failed)
 
 
-def _show_plan(console: Console, estimates: Sequence[CellEstimate], total: float | None) -> None:
-    """List the cells to run, and how long they take one after another."""
+def _show_plan(console: Console, plan: Plan, configuration: RunConfiguration) -> None:
+    """Say how many cells there are, how many are to run, and which rows are left out."""
+    for name, reason in plan.impossible.items():
+        console.warn(f"{configuration.model} cannot have the row {name}: {reason}")
+    console.show(f"{len(plan.cells)} cells, {len(plan.missing)} to run, in {configuration.output}")
+    if plan.known:
+        console.note(
+            f"{len(plan.known)} more are experiments that other rows have done or will do, "
+            "whose results they take"
+        )
+
+
+def _show_estimates(console: Console, plan: Plan, configuration: RunConfiguration) -> dict[str, Any]:
+    """List the cells to run, and how long they take one after another; return that as plain data."""
+    from octavo.experiments.estimate import count_steps, estimate, total_seconds
+
+    results = configuration.results()
+    estimates = estimate(plan.missing, results.all(), count_steps(plan.missing, results, configuration.data))
+    total = total_seconds(estimates)
     for each in estimates:
         steps = f", {each.steps} steps" if each.steps else ""
         seconds = "" if each.seconds is None else f", about {_duration(each.seconds)}"
         console.show(f"{each.cell.path}{steps}{seconds}")
-    if not estimates:
-        return
-    if total is not None:
+    if estimates and total is not None:
         console.show(
             f"About {_duration(total)} one after another, on a machine like that of the results here."
         )
-        return
-    unknown = sum(each.seconds is None for each in estimates)
-    console.show(
-        f"The time of {unknown} cells is not known before one of their kind has run in this folder; "
-        f"training takes {sum(each.steps for each in estimates)} steps in all."
-    )
+    elif estimates:
+        unknown = sum(each.seconds is None for each in estimates)
+        console.show(
+            f"The time of {unknown} cells is not known before one of their kind has run in this folder; "
+            f"training takes {sum(each.steps for each in estimates)} steps in all."
+        )
+    return {"plan": [each.to_dict() for each in estimates], "seconds": total}
 
 
 def _duration(seconds: float) -> str:
@@ -218,16 +213,12 @@ def _duration(seconds: float) -> str:
 
 
 def _run(
-    console: Console,
-    cells: list[Cell],
-    total: int,
-    configuration: RunConfiguration,
-    engine: Engine,
-    stop_after: float,
+    console: Console, plan: Plan, configuration: RunConfiguration, engine: Engine, stop_after: float
 ) -> dict[str, str]:
+    """Run what is missing, and say what came out of each cell; return the failures."""
     from octavo.experiments.planning import reproduce
 
-    done = 0
+    done, total = 0, len(plan.missing)
     with console.progress("Running cells") as progress:
 
         def report(cell: Cell, score: float | None, failure: str | None) -> None:
@@ -237,4 +228,4 @@ def _run(
             outcome = f"failed: {failure}" if score is None else f"{score:.2f}"
             console.show(f"[{done}/{total}] {cell.path} {outcome}")
 
-        return reproduce(cells, configuration, engine, stop_after=stop_after, report=report)
+        return reproduce(plan.cells, configuration, engine, stop_after=stop_after, report=report)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -62,7 +62,46 @@ class Selection:
                 raise SpecError(f"no {kind} {name!r} in {', '.join(table.name for table in tables)}{hint}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The cells that some tables need of a model, and what is to be done about them.
+
+    Arguments:
+        cells: all of them, without the rows that the model cannot have.
+        missing: those to run: without a result, one of each experiment.
+        known: the others without a result, whose experiment another row has done or will do, with its key.
+        impossible: the rows that the model cannot have, and why.
+    """
+
+    cells: tuple[Cell, ...]
+    missing: tuple[Cell, ...]
+    known: Mapping[Cell, str]
+    impossible: Mapping[str, str]
+
+
 def plan(
+    tables: Sequence[Table],
+    selection: Selection,
+    settings: Settings,
+    configuration: RunConfiguration,
+) -> Plan:
+    """Return what there is to do for some tables; nothing is written, and folders of others are refused."""
+    results = configuration.results()
+    configuration.fine_tuned()  # refuses a folder of other starts
+    cells = needed_cells(tables, selection, settings, configuration)
+    without = impossible(results.missing(cells), configuration)
+    cells = [cell for cell in cells if cell.row not in without]
+    missing = results.missing(cells)
+    known = results.done_by_others(missing)
+    return Plan(
+        cells=tuple(cells),
+        missing=tuple(cell for cell in missing if cell not in known),
+        known=known,
+        impossible=without,
+    )
+
+
+def needed_cells(
     tables: Sequence[Table],
     selection: Selection,
     settings: Settings,
