@@ -20,9 +20,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from octavo.numerics.kernels import has_kernels
+
 ZETA, GAMMA = 1.1, -0.1
 _STRETCH = ZETA - GAMMA
 _SWEEPS = 5
+_BLOCK = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,15 +116,29 @@ class _Problem:
 def _optimise(problem: _Problem, schedule: Schedule, progress: Callable[[int], None] | None) -> Tensor:
     """Run Adam on V from h(V) = the fractional part; where V ends above 0 the weight is rounded up."""
     start = (problem.fraction.clamp(0, 1) - GAMMA) / _STRETCH
-    v = torch.log(start / (1 - start))
-    # fused: one pass over memory for what is otherwise a third of an iteration
-    adam = torch.optim.Adam([v], lr=schedule.learning_rate, fused=True)
+    v = torch.log(start / (1 - start)).contiguous()
+    step = _steps(v, problem, schedule.learning_rate)
     for iteration in range(schedule.iterations):
-        _set_gradient(v, problem, schedule.weight, schedule.exponent(iteration))
-        adam.step()
+        step(schedule.weight, schedule.exponent(iteration))
         if progress is not None and iteration % 50 == 49:
             progress(iteration + 1)
     return v >= 0
+
+
+def _steps(v: Tensor, problem: _Problem, learning_rate: float) -> Callable[[float, float | None], None]:
+    """Return what takes a step of Adam on V, given the rounding term's weight and exponent."""
+    if has_kernels(v):
+        from octavo.numerics.adaround_cuda import Descent
+
+        return Descent(v, problem.offset, problem.reach, problem.moment, problem.shift, learning_rate).step
+    # fused: one pass over memory for what is otherwise a third of an iteration
+    adam = torch.optim.Adam([v], lr=learning_rate, fused=True)
+
+    def step(weight: float, beta: float | None) -> None:
+        _set_gradient(v, problem, weight, beta)
+        adam.step()
+
+    return step
 
 
 def _settle(problem: _Problem, raised: Tensor) -> Tensor:
@@ -132,17 +149,33 @@ def _settle(problem: _Problem, raised: Tensor) -> Tensor:
     """
     h = raised.float()
     half_gradient = problem.gradient(h)
+    sweep = _flip_blocks if has_kernels(h) else _flip_columns
     for _ in range(_SWEEPS):
         before = h.clone()
-        for column in range(h.shape[1]):
-            step = problem.reach[:, column] * (1 - 2 * h[:, column])
-            gain = step * (2 * half_gradient[:, column] + step * problem.moment[column, column])
-            step = step.where(gain < 0, 0.0)
-            h[:, column] = (h[:, column] - step.ne(0).float()).abs()
-            half_gradient.addr_(step, problem.moment[column])
+        sweep(problem, h, half_gradient)
         if torch.equal(h, before):
             break
     return h > 0.5
+
+
+def _flip_columns(problem: _Problem, h: Tensor, half_gradient: Tensor) -> None:
+    """Go through the inputs once; h and the gradient change in place."""
+    for column in range(h.shape[1]):
+        step = problem.reach[:, column] * (1 - 2 * h[:, column])
+        gain = step * (2 * half_gradient[:, column] + step * problem.moment[column, column])
+        step = step.where(gain < 0, 0.0)
+        h[:, column] = (h[:, column] - step.ne(0).float()).abs()
+        half_gradient.addr_(step, problem.moment[column])
+
+
+def _flip_blocks(problem: _Problem, h: Tensor, half_gradient: Tensor) -> None:
+    """Do the same by blocks of inputs, a kernel each; what follows a block learns of it all at once."""
+    from octavo.numerics.columns_cuda import flip
+
+    for start in range(0, h.shape[1], _BLOCK):
+        at = slice(start, start + _BLOCK)
+        h[:, at], steps = flip(h[:, at], half_gradient[:, at], problem.reach[:, at], problem.moment[at, at])
+        half_gradient.addmm_(steps, problem.moment[at])
 
 
 def _set_gradient(v: Tensor, problem: _Problem, weight: float, beta: float | None) -> None:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from octavo.numerics.adaround import Rounded
+from octavo.numerics.kernels import has_kernels
 
 
 def gptq(
@@ -103,9 +104,13 @@ class _Layer:
         low, high = grid
         return _Layer(self.weight[:, columns], self.scale[:, columns], (low, high))
 
+    def grid(self, columns: slice | int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the scale and the bounds of some columns."""
+        return self.scale[:, columns], self.low[:, columns], self.high[:, columns]
+
     def nearest(self, values: Tensor, columns: slice | int = slice(None)) -> Tensor:
         """Return the integers nearest to the values of some columns, as floats."""
-        scale, low, high = (each[:, columns] for each in (self.scale, self.low, self.high))
+        scale, low, high = self.grid(columns)
         return (values / scale).round().clamp(low, high)
 
 
@@ -116,14 +121,26 @@ def _spread(layer: _Layer, weight: Tensor, inverse: Tensor, block: int) -> Tenso
     width = weight.shape[1]
     for start in range(0, width, block):
         stop = min(start + block, width)
-        errors = torch.empty_like(weight[:, start:stop])
-        for j in range(start, stop):
-            integers[:, j] = layer.nearest(weight[:, j], j)
-            error = (weight[:, j] - integers[:, j] * layer.scale[:, j]) / inverse[j, j]
-            weight[:, j + 1 : stop].addr_(error, inverse[j, j + 1 : stop], alpha=-1)
-            errors[:, j - start] = error
+        errors = _spread_block(layer, weight, integers, inverse, slice(start, stop))
         weight[:, stop:].addmm_(errors, inverse[start:stop, stop:], alpha=-1)
     return integers
+
+
+def _spread_block(layer: _Layer, weight: Tensor, integers: Tensor, inverse: Tensor, block: slice) -> Tensor:
+    """Round the columns of a block, which changes them and their integers in place; the errors."""
+    if has_kernels(weight):
+        from octavo.numerics.columns_cuda import spread
+
+        integers[:, block], errors = spread(weight[:, block], layer.grid(block), inverse[block, block])
+        return errors
+    start, stop = block.start, block.stop
+    errors = torch.empty_like(weight[:, block])
+    for j in range(start, stop):
+        integers[:, j] = layer.nearest(weight[:, j], j)
+        error = (weight[:, j] - integers[:, j] * layer.scale[:, j]) / inverse[j, j]
+        weight[:, j + 1 : stop].addr_(error, inverse[j, j + 1 : stop], alpha=-1)
+        errors[:, j - start] = error
+    return errors
 
 
 def _sweep(layer: _Layer, integers: Tensor, hessian: Tensor, pull: Tensor, block: int) -> Tensor:
@@ -132,17 +149,33 @@ def _sweep(layer: _Layer, integers: Tensor, hessian: Tensor, pull: Tensor, block
     half_gradient = (integers * layer.scale - layer.weight).float() @ hessian + pull
     width = integers.shape[1]
     for start in range(0, width, block):
-        stop = min(start + block, width)
-        own = half_gradient[:, start:stop].clone()
-        steps = torch.empty_like(own)
-        for j in range(start, stop):
-            value = integers[:, j] * layer.scale[:, j]
-            best = layer.nearest(value - own[:, j - start] / hessian[j, j], j)
-            steps[:, j - start] = (best - integers[:, j]) * layer.scale[:, j]
-            own.addr_(steps[:, j - start], hessian[j, start:stop])
-            integers[:, j] = best
-        half_gradient.addmm_(steps, hessian[start:stop])
+        own = slice(start, min(start + block, width))
+        steps = _sweep_block(layer, integers, hessian, half_gradient[:, own], own)
+        half_gradient.addmm_(steps, hessian[own])
     return integers
+
+
+def _sweep_block(
+    layer: _Layer, integers: Tensor, hessian: Tensor, half_gradient: Tensor, block: slice
+) -> Tensor:
+    """Give the columns of a block their best values, in place; the steps. The gradient is the block's."""
+    if has_kernels(integers):
+        from octavo.numerics.columns_cuda import sweep
+
+        integers[:, block], steps = sweep(
+            integers[:, block], half_gradient, layer.grid(block), hessian[block, block]
+        )
+        return steps
+    start, stop = block.start, block.stop
+    own = half_gradient.clone()
+    steps = torch.empty_like(own)
+    for j in range(start, stop):
+        value = integers[:, j] * layer.scale[:, j]
+        best = layer.nearest(value - own[:, j - start] / hessian[j, j], j)
+        steps[:, j - start] = (best - integers[:, j]) * layer.scale[:, j]
+        own.addr_(steps[:, j - start], hessian[j, start:stop])
+        integers[:, j] = best
+    return steps
 
 
 def _losses(layer: _Layer, integers: Tensor, hessian: Tensor, pull: Tensor) -> Tensor:
