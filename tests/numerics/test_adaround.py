@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from octavo.numerics.adaround import Rounded, Schedule, adaround
+from octavo.numerics.adaround import (
+    Rounded,
+    Schedule,
+    _flip_blocks,
+    _flip_columns,
+    _Problem,
+    _set_gradient,
+    adaround,
+)
 
 SCHEDULE = Schedule(iterations=500, learning_rate=0.02, weight=0.01, warmup=0.2, beta=(20.0, 2.0))
 BOUNDS = (torch.tensor(-8), torch.tensor(7))
@@ -98,14 +110,37 @@ def test_it_is_never_worse_than_to_nearest() -> None:
     assert found.loss <= found.nearest_loss
 
 
+def test_what_follows_a_block_learns_of_its_flips(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 7 inputs, each by the formulas of the CPU, end where inputs one after another do."""
+
+    def flip(h: Tensor, half_gradient: Tensor, reach: Tensor, moment: Tensor) -> tuple[Tensor, Tensor]:
+        after = h.clone()
+        block: Any = SimpleNamespace(reach=reach, moment=moment)
+        _flip_columns(block, after, half_gradient.clone())
+        return after, reach * (after - h)
+
+    kernels: Any = ModuleType("kernels")
+    kernels.flip = flip
+    monkeypatch.setitem(sys.modules, "octavo.numerics.columns_cuda", kernels)
+    monkeypatch.setattr("octavo.numerics.adaround._BLOCK", 7)
+    weight, x, x_hat = problem(16, 24)
+    moment = x_hat.T @ x_hat / len(x)
+    made = _Problem(weight, torch.tensor(0.4), BOUNDS, moment, torch.zeros(16, 24))
+    h = (made.fraction >= 0.5).float()
+    half_gradient = made.gradient(h)
+    found = h.clone()
+    _flip_blocks(made, found, half_gradient.clone())
+    _flip_columns(made, expected := h.clone(), half_gradient)
+    assert not torch.equal(found, h)
+    assert torch.equal(found, expected)
+
+
 def test_the_exponent_falls_after_the_warm_up() -> None:
     exponents = [SCHEDULE.exponent(iteration) for iteration in (0, 99, 100, 300, 499)]
     assert exponents == [None, None, 20.0, 11.0, pytest.approx(2.0, abs=0.01)]
 
 
 def test_the_gradient_is_that_of_autograd() -> None:
-    from octavo.numerics.adaround import _Problem, _set_gradient
-
     weight, x, x_hat = problem(3, 5)
     moment, shift = x_hat.T @ x_hat / len(x), torch.randn(3, 5)
     made = _Problem(weight, torch.tensor(0.4), BOUNDS, moment, shift)
