@@ -28,6 +28,10 @@ TEXTS = [
 ]
 PLANTED = 7
 """The dimension that is made an outlier in the second layer's FFN output."""
+COLUMN = 5
+"""The hidden unit that a single planted weight reads."""
+LARGE = 2.0
+"""That weight, beside a median of 0.013."""
 
 
 def study_of(encoder: Encoder, texts: list[str], ledger: Ledger | None = None, **options: Any) -> Study:
@@ -61,6 +65,17 @@ def planted(tiny_bert_folder: Callable[..., Path]) -> Encoder:
     encoder = load(tiny_bert_folder(hidden_size=64))
     with torch.no_grad():
         encoder.graph.get_parameter("encoder.layer.1.output.dense.weight")[PLANTED] *= 5000
+    return encoder
+
+
+@pytest.fixture(scope="session")
+def written(tiny_bert_folder: Callable[..., Path]) -> Encoder:
+    """One in which a single weight of an FFN's second matrix writes the same outlier, and 8 bits can spare
+    part of it."""
+    encoder = load(tiny_bert_folder(hidden_size=64, intermediate_size=1024))
+    with torch.no_grad():
+        encoder.graph.get_parameter("encoder.layer.1.intermediate.dense.weight")[COLUMN] *= 500
+        encoder.graph.get_parameter("encoder.layer.1.output.dense.weight")[PLANTED, COLUMN] = LARGE
     return encoder
 
 

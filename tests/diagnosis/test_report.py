@@ -37,7 +37,7 @@ def test_files_of_a_report(diagnosed: Diagnosis) -> None:
     assert {path.stem for path in (folder / "figures").iterdir()} == {
         "heads", "outliers-ffn-input", "outliers-ffn-output", "ranking", "sensitivity-last",
         "sensitivity-layers", "sensitivity-roles", "sensitivity-sites", "tasks-inputs", "tasks-outputs",
-        "tokens",
+        "tokens", "writers",
     }  # fmt: skip
 
 

@@ -89,8 +89,8 @@ def test_a_second_run_measures_nothing_again(
     again = diagnose(planted, texts, output=copy, sensitivity=("roles", "sites"))
     assert again.sensitivity is not None and diagnosed.sensitivity is not None
     assert again.sensitivity.of("roles") == diagnosed.sensitivity.of("roles")
-    kept = ("sites", "outliers", "recurrences", "token_roles", "token_sites", "heads", "trials", "findings")
-    for part in kept:
+    kept = ("sites", "outliers", "recurrences", "writers", "token_roles", "token_sites", "heads", "trials")
+    for part in (*kept, "findings"):
         assert getattr(again, part) == getattr(diagnosed, part), part
 
 
@@ -236,7 +236,7 @@ def test_a_chapter_is_one_class_and_a_line_in_the_table(
 
 
 def test_chapters_have_names_and_titles_of_their_own() -> None:
-    assert len({chapter.name for chapter in CHAPTERS}) == len({chapter.title for chapter in CHAPTERS}) == 7
+    assert len({chapter.name for chapter in CHAPTERS}) == len({chapter.title for chapter in CHAPTERS}) == 8
 
 
 def test_a_folder_of_other_files_is_refused_unless_forced(

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from octavo.diagnosis.chapters.sensitivity import Sensitivity
     from octavo.diagnosis.chapters.tasks import Distributions
     from octavo.diagnosis.chapters.tokens import Coincidence, Tokens
+    from octavo.diagnosis.chapters.writers import Writers
     from octavo.diagnosis.trials import Trial
+    from octavo.diagnosis.writers import Writer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,12 @@ class Diagnosis:
     def recurrences(self) -> tuple[Recurrence, ...]:
         """Dimensions that stand out, by dimension and role."""
         return self._dimensions.recurrences
+
+    @property
+    def writers(self) -> tuple[Writer, ...]:
+        """What writes the outliers of the residual stream; those that no linear layer writes have none."""
+        writers: Writers = self.results["writers"]
+        return writers.writers
 
     @property
     def token_roles(self) -> Mapping[str, Coincidence]:

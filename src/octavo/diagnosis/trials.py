@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from octavo.diagnosis.chapter import Study
 from octavo.diagnosis.verdict import judge
 from octavo.errors import SiteError, SpecError
 from octavo.fidelity import Quality
 from octavo.progress import Progress
-from octavo.spec import Recipe
+from octavo.spec import Mse, Override, Recipe
 from octavo.spec.presets import PRESETS
 from octavo.spec.presets import recipe as preset
 
-PLAIN, GROUPS, MIXED, INTEGER = "w8a8", "w8a8-peg6", "w8a8-mp", "int8"
+if TYPE_CHECKING:
+    from octavo.diagnosis.chapters.writers import Writers
+
+PLAIN, GROUPS, MIXED, CUT, INTEGER = "w8a8", "w8a8-peg6", "w8a8-mp", "w8a8-cut", "int8"
 RECIPES = {
     PLAIN: "8 bits per tensor",
     GROUPS: "six permuted groups of dimensions",
     MIXED: "16-bit FFN tensors",
+    CUT: "8 bits per tensor, the weights that write outliers by least squared error",
     INTEGER: "what integer kernels read, weights per channel, norms folded",
 }
 _BEST = {"cosine": 1.0, "sqnr": 60.0}
@@ -29,21 +34,31 @@ _ENOUGH = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A recipe and the quality it keeps; None where this model cannot take the recipe, with the reason."""
+    """A recipe and the quality it keeps; None where this model cannot take the recipe, with the reason.
+
+    make: the shell command that writes the recipe's file, None where it is a preset or the user's own.
+    """
 
     recipe: str
     quality: Quality | None
     reason: str = ""
+    make: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         quality = None if self.quality is None else self.quality.to_dict()
-        return {"recipe": self.recipe, "quality": quality, "reason": self.reason}
+        return {"recipe": self.recipe, "quality": quality, "reason": self.reason, "make": self.make}
 
 
 def recipes(study: Study) -> dict[str, Recipe]:
-    """Return what is tried by name: the presets, and the recipe that was given."""
-    tried = {name: preset(name) for name in RECIPES}
+    """Return what is tried by name: the presets, the one that cuts weights, and the recipe that was given."""
+    writers: Writers = study.results["writers"]
+    tried = {}
+    for name in RECIPES:
+        if name != CUT:
+            tried[name] = preset(name)
+        elif writers.weights:
+            tried[name] = cut(writers.weights)
     if study.recipe is not None and study.recipe not in tried.values():
         tried[given_name(study.recipe)] = study.recipe
     return tried
@@ -51,8 +66,22 @@ def recipes(study: Study) -> dict[str, Recipe]:
 
 def given_name(recipe: Recipe) -> str:
     """Return the name that a given recipe goes by here; one that is called like a preset is told apart."""
-    is_taken = PRESETS.get(recipe.name, recipe) != recipe
+    is_taken = recipe.name == CUT or PRESETS.get(recipe.name, recipe) != recipe
     return f"{recipe.name}-given" if is_taken else recipe.name
+
+
+def cut(weights: Sequence[str]) -> Recipe:
+    """Return plain 8 bits with ranges of least squared error for these weights."""
+    override = Override(sites=tuple(weights), estimator=Mse())
+    return replace(preset(PLAIN), name=CUT, overrides=(override,))
+
+
+def cut_command(recipe: Recipe) -> str:
+    """Return the shell command that writes the recipe of `cut`."""
+    sites = ", ".join(recipe.overrides[0].sites)
+    awk = f'1; END {{print "overrides:"; print "  - {{sites: [{sites}], estimator: mse}}"}}'
+    renamed = f"octavo recipes {PLAIN} | sed 's/^name: .*/name: {CUT}/'"
+    return f"{renamed} | awk {shlex.quote(awk)} > {CUT}.yaml"
 
 
 def try_recipe(study: Study, name: str, recipe: Recipe) -> Trial:
@@ -67,7 +96,8 @@ def try_recipe(study: Study, name: str, recipe: Recipe) -> Trial:
             kept = {"quality": None, "reason": str(error)}
         study.ledger.put(key, kept)
     quality = None if kept["quality"] is None else Quality.from_dict(kept["quality"])
-    return Trial(recipe=name, quality=quality, reason=kept["reason"])
+    make = cut_command(recipe) if name == CUT else None
+    return Trial(recipe=name, quality=quality, reason=kept["reason"], make=make)
 
 
 def try_recipes(study: Study, wanted: Mapping[str, Recipe], progress: Progress) -> tuple[Trial, ...]:
@@ -102,7 +132,7 @@ def choose(trials: Sequence[Trial], float_score: float | None = None, texts: int
     lost = max(best or 0.0, tried[most].value) - plain.value
     enough = [
         name
-        for name in (GROUPS, INTEGER)
+        for name in (GROUPS, CUT, INTEGER)
         if name in tried
         and tried[name].value - plain.value >= _ENOUGH * lost
         and judge(tried[name], float_score, texts) != "broken"

@@ -28,7 +28,7 @@ def number(value: float) -> str:
 
 def percent(share: float) -> str:
     """Return a share as a percentage: whole numbers, but never 0 % or 100 % for what is not."""
-    text = f"{100 * share:.0f} %"
+    text = f"{100 * share:z.0f} %"  # never -0 %
     if text == "0 %" and share > 0:
         return f"{100 * share:.2g} %"
     return "over 99 %" if text == "100 %" and share < 1 else text

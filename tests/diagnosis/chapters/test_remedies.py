@@ -22,10 +22,16 @@ def quality(cosine: float, score: float | None = None) -> Quality:
     return Quality(cosine=Cosine(mean=cosine, worst=cosine), sqnr=10.0, score=score)
 
 
-def trials(plain: float, groups: float | None, mixed: float, integer: float | None = None) -> list[Trial]:
-    values = {"w8a8": plain, "w8a8-peg6": groups, "w8a8-mp": mixed, "int8": integer}
+def trials(
+    plain: float, groups: float | None, mixed: float, integer: float | None = None, cut: float | None = None
+) -> list[Trial]:
+    values = {"w8a8": plain, "w8a8-peg6": groups, "w8a8-mp": mixed, "w8a8-cut": cut, "int8": integer}
     return [
-        Trial(recipe=name, quality=None if value is None else quality(value))
+        Trial(
+            recipe=name,
+            quality=None if value is None else quality(value),
+            make="make cut" if name == "w8a8-cut" else None,
+        )
         for name, value in values.items()
     ]
 
@@ -50,6 +56,43 @@ def test_the_recipe_that_keeps_most_for_least(
     plain: float, groups: float | None, mixed: float, integer: float | None, title: str
 ) -> None:
     assert advice(trials(plain, groups, mixed, integer), True, "m", "t.txt")[0].title == title
+
+
+@pytest.mark.parametrize(
+    ("cut", "title"),
+    [
+        (0.97, "Use w8a8-cut"),
+        (0.955, "Use w8a8-cut"),
+        (0.951, "Use w8a8-peg6"),
+        (0.94, "Use w8a8-peg6"),
+        (0.80, "Use w8a8-peg6"),
+    ],
+)
+def test_cutting_weights_is_advised_where_it_keeps_most_in_8_bits(cut: float, title: str) -> None:
+    found = advice(trials(0.84, 0.953, 0.96, cut=cut), True, "m", "t.txt")[0]
+    assert found.title == title
+    made = [index for index, command in enumerate(found.commands) if command == "make cut"]
+    # broken, or worse than plain 8 bits, it is not among the commands
+    assert len(made) == (cut >= 0.95)
+    for index in made:
+        assert "--recipe w8a8-cut.yaml" in found.commands[index + 1]
+
+
+def test_cutting_weights_that_loses_more_is_not_said_to_help() -> None:
+    found = advice(trials(0.84, 0.96, 0.97, cut=0.5), True, "m", "t.txt")[0]
+    assert "w8a8-cut" not in found.text and not any("cut" in command for command in found.commands)
+    none = advice(trials(0.96, 0.80, 0.83, cut=0.7), True, "m", "t.txt")[0]
+    assert "none of w8a8-peg6, w8a8-mp, w8a8-cut keeps more" in none.text
+
+
+def test_a_repair_of_the_cut_recipe_writes_that_recipe_first() -> None:
+    breakage = Breakage(recipe="w8a8-cut", everything=quality(0.9), roles=())
+    repair = Repair(
+        name="r", what="r", recipe="r.yaml", make="make r", needs_texts=False, quality=quality(0.97)
+    )
+    tried = trials(0.2, 0.3, 0.4, cut=0.9)
+    found = advice(tried, True, "m", "t.txt", breakage=breakage, repairs=[repair])[0]
+    assert found.commands[:2] == ("make cut", "make r")
 
 
 def test_a_recipe_that_breaks_the_model_is_never_among_the_commands() -> None:

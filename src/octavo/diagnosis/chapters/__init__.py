@@ -12,10 +12,12 @@ from octavo.diagnosis.chapters.remedies import RemediesChapter
 from octavo.diagnosis.chapters.sensitivity import SensitivityChapter
 from octavo.diagnosis.chapters.tasks import TasksChapter
 from octavo.diagnosis.chapters.tokens import TokensChapter
+from octavo.diagnosis.chapters.writers import WritersChapter
 
 CHAPTERS: tuple[type[Chapter[Any]], ...] = (
     RankingChapter,
     DimensionsChapter,
+    WritersChapter,
     TokensChapter,
     AttentionChapter,
     SensitivityChapter,

@@ -67,24 +67,26 @@ def advice(
         breakage, repairs: what breaks the best recipe and what was tried about it, where none is good.
     """
     tried = {trial.recipe: trial.quality for trial in trials if trial.quality is not None}
+    makes = {trial.recipe: trial.make for trial in trials if trial.make is not None}
     chosen = choose(trials, float_score, texts)
     if chosen is None:
         return []
     verdicts = {name: judge(quality, float_score, texts) for name, quality in tried.items()}
     if verdicts[chosen] == "broken":
-        return [_none_keeps(tried, chosen, model, source, float_score, texts, breakage, repairs)]
+        made = None if breakage is None else makes.get(breakage.recipe)
+        return [_none_keeps(tried, chosen, model, source, float_score, texts, breakage, repairs, made)]
     if verdicts[chosen] == "kept" and chosen == PLAIN:
         kept = f"Recipe {PLAIN} ({RECIPES[PLAIN]}) keeps {told(tried[PLAIN])} on these texts"
-        return [_use([PLAIN], f"{kept}; nothing needs repair.", model, source)]
+        return [_use([PLAIN], f"{kept}; nothing needs repair.", model, source, makes)]
     if chosen == PLAIN:
-        return [_no_remedy(tried[PLAIN], outliers)]
+        return [_no_remedy(tried, outliers)]
     base = tried[PLAIN].value if PLAIN in tried else float("-inf")
     order = [chosen, *(name for name in tried if name != chosen and tried[name].value > base)]
     said = [PLAIN, *order] if PLAIN in tried else order
     kept = "; ".join(_keeps(name, tried[name]) for name in said)
     rest = "" if "kept" in verdicts.values() else _REST
     good = [name for name in order if verdicts[name] != "broken"]
-    return [_use(good, f"On these texts {kept}.{rest}", model, source)]
+    return [_use(good, f"On these texts {kept}.{rest}", model, source, makes)]
 
 
 def breaks(breakage: Breakage, verdict: Verdict, ranking: Ranking | None = None) -> list[Finding]:
@@ -131,6 +133,7 @@ def _none_keeps(
     texts: int | None,
     breakage: Breakage | None,
     repairs: Sequence[Repair],
+    made: str | None,
 ) -> Finding:
     """Say plainly that nothing tried is good, and what to do instead, from what was measured."""
     quality = tried[best]
@@ -147,7 +150,8 @@ def _none_keeps(
             f"{breakage.recipe}; with {breakage.worst.role} in float it keeps "
             f"{told(breakage.worst.left_out)}."
         )
-    commands = []
+    # repairs change a recipe that may have to be written first
+    commands = [made] if made is not None and any(repair.make for repair in good or repairs) else []
     for repair in good or repairs:
         calibration = source if repair.needs_texts else None
         commands += [repair.make] if repair.make else []
@@ -165,18 +169,22 @@ def _keeps(name: str, quality: Quality) -> str:
     return f"{name} ({RECIPES.get(name, _GIVEN)}) keeps {told(quality)}{kept(quality)}"
 
 
-def _use(names: Sequence[str], text: str, model: str, source: str) -> Finding:
-    commands = tuple(_command(model, _argument(name), source, name) for name in names)
-    return Finding(level="advice", title=f"Use {names[0]}", text=text, commands=commands)
+def _use(names: Sequence[str], text: str, model: str, source: str, makes: Mapping[str, str]) -> Finding:
+    commands = []
+    for name in names:
+        commands += [makes[name]] if name in makes else []
+        commands.append(_command(model, _argument(name), source, name))
+    return Finding(level="advice", title=f"Use {names[0]}", text=text, commands=tuple(commands))
 
 
-def _no_remedy(plain: Quality, outliers: bool) -> Finding:
+def _no_remedy(tried: Mapping[str, Quality], outliers: bool) -> Finding:
     why = " There are no outlier dimensions that groups or 16-bit FFN tensors could isolate."
-    others = [name for name in RECIPES if name != PLAIN]
+    others = ", ".join(name for name in tried if name != PLAIN)
+    others = f"none of {others} keeps more" if others else "no other recipe could be tried"
     return Finding(
         level="advice",
         title="No recipe tried here helps",
-        text=f"{PLAIN} keeps {told(plain)} and none of {', '.join(others)} keeps more."
+        text=f"{PLAIN} keeps {told(tried[PLAIN])} and {others}."
         f"{'' if outliers else why} "
         "Look at the sensitivity of single sites (--sensitivity sites) and keep the worst in 16 bits, or "
         "train with quantization.",
