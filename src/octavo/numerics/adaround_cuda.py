@@ -2,7 +2,7 @@
 
 The kernel goes from E A, half the loss's gradient less C, to the E of the next iteration: the gradient by V,
 Adam's step, h(V). Written out that is some twenty kernels, and launching them takes the time. The product may
-use TensorFloat-32: the losses in the end differ by less than other texts or another seed would change them.
+use TensorFloat-32: on layers of MiniLM a learning rate 1 % larger changes the losses in the end as much.
 """
 
 from __future__ import annotations
