@@ -3,9 +3,9 @@
     python benchmarks/findings_table.py [--check]
 
 Between `<!-- findings -->` and `<!-- end of findings -->` stands for each row the change of the mean against
-FP32, over the tasks on which a model has both: BERT-base as the paper has it, the others from results/.
+the fine-tuned model, over the tasks that a row has: BERT-base as the paper has it, the others from results/.
 Between `<!-- ranges -->` and its end stands the search of ranges on mpnet-base, by estimators alone, and
-between `<!-- single -->` and its end the paper's own rows of tables 4 and 5 on STS-B.
+between `<!-- single -->` and its end the paper's own rows of tables 4 and 5.
 `make tables` runs this and everything else that fills pages from results/.
 """
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from octavo.drawing import Drawing
 from octavo.experiments.results import read_results
-from octavo.experiments.summary import summarize
+from octavo.experiments.summary import RowScore, mean_change, summarize
 from octavo.experiments.table import TableRow, load_table
 from octavo.tasks.glue import GLUE
 
@@ -37,15 +37,26 @@ ROWS = (
         "w8a8",
         "w8a8-best",
         "w8a8-mp",
+        "w8a8-mp-single",
         "w8a8-per-embedding",
         "w8a8-peg6",
+        "w8a8-peg6-single",
         "int8-full",
         "int8",
         "int8-small",
         "fp8-full",
         "fp8",
     ),
-    *("w8a32", "int8-weights", "w4a32", "w4a32-adaround", "w4a32-gptq-rows", "w4a8"),
+    *(
+        "w8a32",
+        "int8-weights",
+        "w6a6",
+        "w4a32",
+        "w4a32-adaround",
+        "w4a32-adaround-rows",
+        "w4a32-gptq-rows",
+        "w4a8",
+    ),
     *("w8a8-qat", "w8a8-qat-mse", "w4a8-qat", "w4a8-e2-qat", "w8a8-distilled", "w4a8-distilled"),
 )
 # bars end here: one model loses so much that the others' could not be told apart
@@ -53,7 +64,7 @@ LONGEST = 12.0
 
 
 class Change(NamedTuple):
-    """What a row changes against FP32, in points; over which tasks."""
+    """What a row changes against the fine-tuned model, in points; over which tasks."""
 
     points: float
     tasks: list[str]
@@ -65,14 +76,19 @@ class Change(NamedTuple):
 Source = Callable[[TableRow], Change | None]
 
 
-def measured(folder: str) -> Source:
-    """Return what tells a row's change against FP32 in a folder of results."""
+def shown(row: TableRow) -> list[str]:
+    """Return the tasks of a row: of one sequence STS-B has one score, and nothing beyond it in its range."""
+    return [task for task in TASKS if row.ranges != "single" or task != "stsb"]
+
+
+def measured(folder: str, base: TableRow) -> Source:
+    """Return what tells a row's change in a folder of results."""
     scores = summarize(read_results(ROOT / "results" / folder).all())
 
     def change(row: TableRow) -> Change | None:
-        tasks = [task for task in TASKS if {(row.name, task), ("fp32", task)} <= set(scores)]
-        changes = [scores[row.name, task].median - scores["fp32", task].median for task in tasks]
-        return Change(sum(changes) / len(changes), tasks) if changes else None
+        tasks = [task for task in shown(row) if (row.name, task) in scores]
+        points = mean_change(row, base, tasks, scores)
+        return None if points is None else Change(points, tasks)
 
     return change
 
@@ -81,11 +97,10 @@ def cited(float_row: TableRow) -> Source:
     """Return what tells a row's change in the paper, where it has all five tasks."""
 
     def change(row: TableRow) -> Change | None:
-        if not set(TASKS) <= set(row.paper):
+        tasks = shown(row)
+        if not set(tasks) <= set(row.paper):
             return None
-        return Change(
-            sum(row.paper[task] - float_row.paper[task] for task in TASKS) / len(TASKS), list(TASKS)
-        )
+        return Change(sum(row.paper[task] - float_row.paper[task] for task in tasks) / len(tasks), tasks)
 
     return change
 
@@ -129,8 +144,10 @@ def drawn(titles: list[str], rows: list[tuple[str, list[Change | None]]]) -> str
 
 def findings() -> tuple[str, str]:
     """Return the table and the figure."""
-    known = {row.name: row for name in ("initial", "overview", "ours") for row in load_table(name).rows}
-    sources = [cited(known["fp32"]), *(measured(folder) for folder in MODELS)]
+    known = {
+        row.name: row for name in ("initial", "main", "overview", "ours") for row in load_table(name).rows
+    }
+    sources = [cited(known["fp32"]), *(measured(folder, known["fp32"]) for folder in MODELS)]
     titles = ["BERT-base, 12 x 768 (the paper)", *MODELS.values()]
     rows = [(known[name].title, [source(known[name]) for source in sources]) for name in ROWS]
     rows = [(title, changes) for title, changes in rows if any(changes[1:])]
@@ -158,18 +175,28 @@ def searched() -> str:
 
 
 def own_way() -> str:
-    """Return the rows of tables 4 and 5 with the presets' ranges and with the paper's, on one task."""
+    """Return the rows of tables 4 and 5 with the presets' ranges and with the paper's, on two tasks."""
     scores = summarize(read_results(ROOT / "results" / SEARCHED).all())
     rows = {row.name: (row, f"groups: {row.title}") for row in load_table("peg").rows}
     rows = {row.name: (row, row.title) for row in load_table("mixed-precision").rows} | rows
     rows["w8a8"] = rows["w8a8"][0], "W8A8 PTQ"
-    lines = ["| STS-B | as the presets | the paper's way | the paper, BERT-base |", "|---|---:|---:|---:|"]
+    head = ("presets", "the paper's way", "the paper, BERT-base")
+    lines = ["| | " + " | ".join(f"{task}, {each}" for task in ("QNLI", "STS-B") for each in head) + " |"]
+    lines.append("|---" + "|---:" * 2 * len(head) + "|")
     for name, (row, title) in rows.items():
-        pair = (name, "stsb"), (f"{name}-single", "stsb")
-        if all(key in scores for key in pair):
-            mine = " | ".join(f"{scores[key].median:.2f}" for key in pair)
-            lines.append(f"| {title} | {mine} | {row.paper['stsb']:.2f} |")
+        keys = [(each, task) for task in ("qnli", "stsb") for each in (name, f"{name}-single")]
+        if all(key in scores for key in keys):
+            mine = [ranged(scores[key]) for key in keys]
+            cells = [*mine[:2], f"{row.paper['qnli']:.2f}", *mine[2:], f"{row.paper['stsb']:.2f}"]
+            lines.append(f"| {title} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def ranged(score: RowScore) -> str:
+    """Return a median and, where seeds differ by points, the smallest and the largest."""
+    return f"{score.median:.2f}" + (
+        f" ({score.low:.1f} to {score.high:.1f})" if score.high - score.low >= 2 else ""
+    )
 
 
 def main() -> None:

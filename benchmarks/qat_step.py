@@ -29,7 +29,8 @@ from octavo.methods.training.dropout import set_dropout
 from octavo.methods.training.finetuning import own_copy
 from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.quantized import prepare
-from octavo.methods.training.step import RecordedStep, fast_matmul, loss_of
+from octavo.methods.training.step import RecordedStep, loss_of
+from octavo.numerics.kernels import fast_matmul
 from octavo.spec.presets import recipe
 from octavo.versions import versions
 

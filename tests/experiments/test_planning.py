@@ -76,7 +76,9 @@ def test_a_task_to_train_on_is_one_entry(table: Table, tiny_model: str, tmp_path
     assert results.missing(cells) == []
     assert results.start("letters") is None  # one seed is no median of five
     quantized = results.get(cells[1])
+    started = results.get(cells[0])
     assert quantized is not None and quantized["start"] == cells[0].path
+    assert started is not None and quantized["start_score"] == started["score"]
     assert "--only-seed 0 --start-seed 0" in quantized["command"]
     assert "| W8A8 |" in render_table(table, summarize(results.all()))
     assert "| Letters |" in render_table(table, summarize(results.all()))

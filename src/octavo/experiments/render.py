@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from octavo.drawing import Drawing
-from octavo.experiments.summary import RowScore, Scores, mean_score, paper_mean, shown_tasks
+from octavo.experiments.summary import RowScore, Scores, mean_change, mean_score, paper_mean, shown_tasks
 from octavo.experiments.table import Table, TableRow
 from octavo.tasks.glue import GLUE
 
@@ -15,7 +15,7 @@ _NONE = "-"
 def render_table(table: Table, scores: Scores) -> str:
     """Return a Markdown table: our score, the paper's in brackets, below them the spread over seeds.
 
-    Rows without any result are left out.
+    The last column is against the fine-tuned model that a row starts from, the paper's against its FP32. Rows without any result are left out.
     """
     tasks = shown_tasks(table, scores)
     rows = [row for row in table.rows if any((row.name, task) in scores for task in tasks)]
@@ -38,8 +38,8 @@ def _cells(row: TableRow, tasks: Sequence[str], scores: Scores, base: TableRow |
     cells.append(_both(ours, paper))
     if base is None or row is base:
         return [*cells, ""]
-    ours_base, paper_base = mean_score(base, tasks, scores), paper_mean(base, tasks)
-    return [*cells, _both(_minus(ours, ours_base), _minus(paper, paper_base), signed=True)]
+    change = mean_change(row, base, tasks, scores)
+    return [*cells, _both(change, _minus(paper, paper_mean(base, tasks)), signed=True)]
 
 
 def _spread(score: RowScore | None) -> str:
@@ -89,7 +89,7 @@ def render_figure(table: Table, scores: Scores) -> str:
     for row in table.rows:
         if base is None or row is base:
             continue
-        ours = _minus(mean_score(row, tasks, scores), mean_score(base, tasks, scores))
+        ours = mean_change(row, base, tasks, scores)
         if ours is not None:
             bars.append((row.title, ours, _minus(paper_mean(row, tasks), paper_mean(base, tasks))))
     return _draw(table.title, bars).document()

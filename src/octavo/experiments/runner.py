@@ -106,7 +106,7 @@ class CellRunner:
         self.results, self.starts = configuration.results(), configuration.fine_tuned()
         self._encoders: dict[int, Encoder] = {}
         self._tasks: dict[tuple[str, int], TaskData] = {}
-        self._started: dict[str, tuple[Cell, Encoder]] = {}
+        self._started: dict[str, tuple[Cell, Encoder, float]] = {}
 
     def encoder(self, task: str) -> Encoder:
         """Return the pre-trained encoder with a head that fits a task."""
@@ -143,6 +143,8 @@ class CellRunner:
             "score": score,
             "metrics": metrics,
             "start": None if start is None else start.path,
+            # trained anew on another machine, a start of the same seed may score otherwise
+            "start_score": None if start is None else self._fine_tuned(start, data)[1],
             "training": training,
             "model": self.configuration.model_name,
             "data": data.about,
@@ -177,7 +179,7 @@ class CellRunner:
             )
         assert start is not None and cell.recipe is not None and cell.calibration is not None
         work = options.checkpoint
-        encoder = self._fine_tuned(start, data)
+        encoder, _ = self._fine_tuned(start, data)
         size, batches = cell.calibration
         texts = data.sample(size * batches, cell.seed)
         length = _max_length(cell, start)
@@ -220,15 +222,19 @@ class CellRunner:
         )
         return model, self._described(result)
 
-    def _fine_tuned(self, start: Cell, data: TaskData) -> Encoder:
-        """Return the encoder that a fine-tuning made; one is kept for each task, since its cells share it."""
+    def _fine_tuned(self, start: Cell, data: TaskData) -> tuple[Encoder, float]:
+        """Return the encoder that a fine-tuning made and its score.
+
+        One is kept for each task, since its cells share it.
+        """
         kept = self._started.get(start.task)
         if kept is None or kept[0] != start:
             encoder = own_copy(self.encoder(start.task))
-            if self._start_from(encoder, start, data) is None:
+            result = self._start_from(encoder, start, data)
+            if result is None:
                 raise OctavoError(f"the start {start.path} is gone; run the grid again, it will be made anew")
-            kept = self._started[start.task] = start, encoder
-        return kept[1]
+            kept = self._started[start.task] = start, encoder, float(result["score"])
+        return kept[1:]
 
     def _start_from(self, encoder: Encoder, start: Cell, data: TaskData) -> dict[str, Any] | None:
         """Give an encoder the parameters of a fine-tuning; return its result, None where there is none."""

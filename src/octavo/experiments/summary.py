@@ -12,9 +12,15 @@ from octavo.experiments.table import Table, TableRow
 
 @dataclass(frozen=True, kw_only=True)
 class RowScore:
-    """The median over seeds of a row on a task, with its spread and the setting that was best."""
+    """The median over seeds of a row on a task, with its spread and the setting that was best.
+
+    Arguments:
+        change: the median of what the seeds change against the fine-tuned models that they start from; None
+            where results do not say what these score.
+    """
 
     median: float
+    change: float | None
     low: float
     high: float
     seeds: int
@@ -42,8 +48,11 @@ def _best(groups: Sequence[list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
 
 def _score(results: Sequence[Mapping[str, Any]]) -> RowScore:
     scores = [float(each["score"]) for each in results]
+    starts = [each.get("start_score") for each in results]
+    changes = [score - float(start) for score, start in zip(scores, starts, strict=True) if start is not None]
     return RowScore(
         median=statistics.median(scores),
+        change=statistics.median(changes) if len(changes) == len(scores) else None,
         low=min(scores),
         high=max(scores),
         seeds=len(scores),
@@ -61,6 +70,22 @@ def mean_score(row: TableRow, tasks: Sequence[str], scores: Scores) -> float | N
     """Return the mean of a row over some tasks, None if one is missing."""
     medians = [scores[(row.name, task)].median for task in tasks if (row.name, task) in scores]
     return sum(medians) / len(medians) if medians and len(medians) == len(tasks) else None
+
+
+def mean_change(row: TableRow, base: TableRow, tasks: Sequence[str], scores: Scores) -> float | None:
+    """Return the mean over some tasks of what a row changes, None if one is missing.
+
+    Against the models that it starts from, or where these are not known against the row `base`.
+    """
+    changes = [_change(scores.get((row.name, task)), scores.get((base.name, task))) for task in tasks]
+    known = [change for change in changes if change is not None]
+    return sum(known) / len(known) if known and len(known) == len(changes) else None
+
+
+def _change(score: RowScore | None, base: RowScore | None) -> float | None:
+    if score is None or score.change is not None:
+        return None if score is None else score.change
+    return None if base is None else score.median - base.median
 
 
 def paper_mean(row: TableRow, tasks: Sequence[str]) -> float | None:

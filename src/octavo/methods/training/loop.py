@@ -23,7 +23,8 @@ from octavo.methods.training.checkpoint import Checkpoint
 from octavo.methods.training.examples import Examples
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.launch import restore_precision
-from octavo.methods.training.step import RecordedStep, Step, fast_matmul
+from octavo.methods.training.step import RecordedStep, Step
+from octavo.numerics.kernels import fast_matmul
 from octavo.progress import Progress, silent
 
 if TYPE_CHECKING:

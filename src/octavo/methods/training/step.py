@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -105,14 +104,3 @@ class RecordedStep(Step):
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = super().__call__(static_rows, width)
         self._recorded[(len(rows), width)] = graph, static_rows, loss
-
-
-@contextmanager
-def fast_matmul() -> Iterator[None]:
-    """Let matrix products in training use TensorFloat-32 where the device has it."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
