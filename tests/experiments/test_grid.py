@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from octavo.experiments.cell import Cell
-from octavo.experiments.engine import Outcome
+from octavo.experiments.engine import OUT_OF_MEMORY, Outcome
 from octavo.experiments.grid import GridRun, choose_start, float_cells, grid_cells
 from octavo.experiments.render import render_details, render_figure, render_table
 from octavo.experiments.results import read_results
@@ -31,10 +31,16 @@ SETTINGS = Settings(name="test", finetune={"mrpc": {"learning_rate": [1e-4, 2e-4
 
 
 class FakeEngine:
-    """Scores every cell at once by a rule; the cells in `broken` fail."""
+    """Scores every cell at once by a rule; the cells in `broken` fail, those in `large` beside others."""
 
-    def __init__(self, configuration: RunConfiguration, slots: int = 3, broken: tuple[str, ...] = ()) -> None:
-        self.configuration, self.slots, self.broken = configuration, slots, broken
+    def __init__(
+        self,
+        configuration: RunConfiguration,
+        slots: int = 3,
+        broken: tuple[str, ...] = (),
+        large: tuple[str, ...] = (),
+    ) -> None:
+        self.configuration, self.slots, self.broken, self.large = configuration, slots, broken, large
         self.results = configuration.results()
         self.queue: list[tuple[Cell, Cell | None]] = []
         self.done: list[tuple[Cell, Cell | None]] = []
@@ -51,6 +57,8 @@ class FakeEngine:
         cell, start = self.queue.pop(0)
         if cell.row in self.broken:
             return [(cell, None, "it broke")]
+        if cell.row in self.large and self.queue:
+            return [(cell, None, f"{OUT_OF_MEMORY}: CUDA out of memory")]
         self.done.append((cell, start))
         score = self.score(cell)
         if cell.method == "finetune":
@@ -126,6 +134,26 @@ def test_a_failed_cell_costs_only_itself(configuration: RunConfiguration) -> Non
     failed = GridRun(configuration, cells(), engine).run()
     assert len(failed) == 3 and set(failed.values()) == {"it broke"}
     assert len(engine.done) == len(cells()) - 3
+
+
+@pytest.mark.parametrize("row", ["w8a8-qat", "fp32"])
+def test_cells_that_others_left_no_memory_for_are_tried_again(
+    configuration: RunConfiguration, row: str
+) -> None:
+    engine = FakeEngine(configuration, large=(row,))
+    assert GridRun(configuration, cells(), engine).run() == {}
+    assert len(engine.done) == len(cells())
+    alone = {cell.path for cell, _ in engine.done if cell.row == row}
+    assert len(alone) == sum(cell.row == row for cell in cells())
+    # not among fewer seeds than there are
+    assert configuration.results().start("mrpc") == "mrpc/fp32/lr0.0002-bs8-e3-seed-2.json"
+
+
+def test_a_cell_that_finds_no_memory_alone_has_failed(configuration: RunConfiguration) -> None:
+    engine = FakeEngine(configuration, slots=1)
+    engine.wait = lambda seconds: [(engine.queue.pop(0)[0], None, f"{OUT_OF_MEMORY}: 2 GiB")]  # type: ignore[method-assign]
+    failed = GridRun(configuration, cells(), engine).run()
+    assert failed[cells()[0].path] == f"{OUT_OF_MEMORY}: 2 GiB"
 
 
 def test_without_a_start_nothing_is_quantized(configuration: RunConfiguration) -> None:
@@ -222,6 +250,18 @@ def test_long_trainings_go_first(configuration: RunConfiguration) -> None:
     found = GridRun(configuration, both, FakeEngine(configuration)).waiting
     assert found[0].path.startswith("sst2/fp32")
     assert [cell.method for cell in found].index("quantize") > 10
+
+
+def test_rows_that_are_scored_text_by_text_begin_before_all_that_trainings_do_not_wait_for(
+    configuration: RunConfiguration,
+) -> None:
+    rows = [
+        each for each in load_table("overview").rows if each.name in ("fp32", "q8bert", "w8a8", "w8a8-qat")
+    ]
+    both = grid_cells([replace(load_table("overview"), rows=tuple(rows))], ["sst2", "mrpc"], SETTINGS, 2)
+    found = GridRun(configuration, both, FakeEngine(configuration)).waiting
+    after = [cell.row for cell in found if cell.method != "finetune"]
+    assert after[:2] == ["q8bert", "q8bert"]
 
 
 def test_trainings_are_as_long_as_their_files(configuration: RunConfiguration) -> None:

@@ -13,12 +13,14 @@ from typing import Any, Protocol
 
 from octavo.errors import OctavoError
 from octavo.experiments.cell import Cell
-from octavo.experiments.runner import CellRunner, RunConfiguration
+from octavo.experiments.runner import CellRunner, RunConfiguration, free_memory
 from octavo.methods.training.loop import TimeOverError
 
 Outcome = tuple[Cell, float | None, str | None]
 """A cell with its score, or with what went wrong."""
 
+OUT_OF_MEMORY = "OutOfMemoryError"
+"""What the failure of a cell begins with that found no memory on its GPU."""
 
 _LONGEST_WAIT = 3600.0  # seconds: `wait` of several pipes takes no endless time
 
@@ -49,10 +51,12 @@ def attempt(
     except TimeOverError:
         raise
     except OctavoError as error:
-        return None, str(error)
+        failure = str(error)
     except Exception as error:  # a bug in one cell must not stop the others; its traceback is kept
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return None, f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+        failure = f"{type(error).__name__}: {error} ({where.name}, line {where.lineno})"
+    free_memory()  # only here are the frames gone that held the model
+    return None, failure
 
 
 class InProcess:

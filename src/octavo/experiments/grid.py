@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from octavo.errors import OctavoError, SpecError
 from octavo.experiments.cell import Cell, searched_fields
-from octavo.experiments.engine import Engine
+from octavo.experiments.engine import OUT_OF_MEMORY, Engine
 from octavo.experiments.estimate import count_steps
 from octavo.experiments.paper import OTHER_RANGES, RANGES
 from octavo.experiments.ranges import Ranges, with_ranges
@@ -18,7 +19,7 @@ from octavo.experiments.runner import RunConfiguration
 from octavo.experiments.settings import Settings
 from octavo.experiments.table import Table, TableRow
 from octavo.methods.training.seeds import median_by
-from octavo.spec import AdaRound
+from octavo.spec import AdaRound, Recipe
 
 FLOAT_ROW = "fp32"
 FLOAT_SEEDS = 5
@@ -124,7 +125,8 @@ def choose_start(results: Results, task: str, cells: Sequence[Cell], seed: int |
 class GridRun:
     """Runs the missing cells of a grid: fine-tunings first, the rest as soon as its start is there.
 
-    An experiment of several rows is run once, and the others take its result over.
+    An experiment of several rows is run once, and the others take its result over. Cells that found no memory
+    beside others are tried once more when these are done.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class GridRun:
         self.known = self.results.done_by_others(missing)
         self.waiting = [cell for cell in missing if cell not in self.known]
         self.running: set[str] = set()
+        self.crowded_out: list[Cell] = []
         self.failed: dict[str, str] = {}
 
     def run(self, stop_after: float = math.inf) -> dict[str, str]:
@@ -154,7 +157,10 @@ class GridRun:
             while time.monotonic() < ends:
                 self._submit()
                 if not self.running:
-                    break
+                    if not self.crowded_out:
+                        break
+                    self.waiting, self.crowded_out = self.waiting + self.crowded_out, []
+                    continue
                 for cell, score, failure in self.engine.wait(ends - time.monotonic()):
                     self._finish(cell, score, failure)
         finally:
@@ -192,6 +198,9 @@ class GridRun:
 
     def _finish(self, cell: Cell, score: float | None, failure: str | None) -> None:
         self.running.discard(cell.path)
+        if failure is not None and failure.startswith(OUT_OF_MEMORY) and self.running:
+            self.crowded_out.append(cell)
+            return
         if failure is not None:
             self.failed[cell.path] = failure
         else:
@@ -210,7 +219,9 @@ class GridRun:
 
     def _busy_with_floats(self, task: str) -> bool:
         paths = {cell.path for cell in self._floats(task)}
-        return bool(paths & self.running) or any(cell.path in paths for cell in self.waiting)
+        return bool(paths & self.running) or any(
+            cell.path in paths for cell in [*self.waiting, *self.crowded_out]
+        )
 
 
 _BETWEEN = 3000  # quantizing takes seconds: after the longest trainings have begun, before the short ones
@@ -224,8 +235,14 @@ def cost(cell: Cell, steps: int) -> tuple[int, int]:
     if cell.recipe is not None and any(isinstance(entry, AdaRound) for entry in cell.recipe.passes):
         return 0, 0  # minutes on any task, and nobody waits for them
     if cell.hyper is None:
-        return 2, _BETWEEN
+        return 2, sys.maxsize if cell.recipe is not None and _reads_one_by_one(cell.recipe) else _BETWEEN
     return 3 if cell.method == "finetune" else 1 if cell.turn else 2, steps
+
+
+def _reads_one_by_one(recipe: Recipe) -> bool:
+    """Return whether the development set is scored text by text, as ranges are those of a batch."""
+    spec = recipe.activations
+    return spec is not None and spec.dynamic and not spec.granularity.is_per_token
 
 
 def failures_message(failed: dict[str, str]) -> OctavoError:

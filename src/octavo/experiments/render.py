@@ -15,7 +15,8 @@ _NONE = "-"
 def render_table(table: Table, scores: Scores) -> str:
     """Return a Markdown table: our score, the paper's in brackets, below them the spread over seeds.
 
-    The last column is against the fine-tuned model that a row starts from, the paper's against its FP32. Rows without any result are left out.
+    The last column is against the fine-tuned model that a row starts from, the paper's against its FP32. Rows
+    without any result are left out.
     """
     tasks = shown_tasks(table, scores)
     rows = [row for row in table.rows if any((row.name, task) in scores for task in tasks)]

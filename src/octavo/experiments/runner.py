@@ -158,7 +158,7 @@ class CellRunner:
         self.results.put(cell, result)
         shutil.rmtree(checkpoint, ignore_errors=True)
         del model
-        _free()
+        free_memory()
         return score
 
     def _make(
@@ -300,7 +300,8 @@ def _stop_at(stop_at: float) -> Progress:
     return check
 
 
-def _free() -> None:
+def free_memory() -> None:
+    """Give back what is no longer needed, to the processes that share a GPU too."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
