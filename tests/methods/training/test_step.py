@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -11,6 +13,8 @@ from octavo.methods.training.finetuning import finetune, own_copy
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.labelled import Labelled
 from octavo.methods.training.loop import RunOptions
+from octavo.methods.training.step import repeatable
+from tests.graph import families
 
 HYPER = Hyperparameters(
     learning_rate=1e-3, batch_size=16, epochs=1, clip=1e3, hidden_dropout=0.0, attention_dropout=0.0
@@ -51,6 +55,37 @@ class Scaling:
 
     def unscale_gradients(self, optimizer: ScaledOptimizer) -> None:
         self.scaler.unscale_(optimizer.optimizer)
+
+
+def test_gradients_are_summed_in_one_order_while_a_step_lasts() -> None:
+    torch.use_deterministic_algorithms(False)
+    with repeatable():
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory  # a kernel for every tensor
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.utils.deterministic.fill_uninitialized_memory
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("record", [False, True])
+def test_training_repeats_to_the_bit_on_a_gpu(record: bool) -> None:
+    """Relative positions are looked up more than 4,096 times, by which torch takes other kernels."""
+    encoder = families.fresh("mpnet", length=96).to("cuda")
+    inputs = families.batch((64, 96))
+    data = Labelled(
+        inputs=tuple(inputs[name] for name in encoder.inputs),
+        lengths=torch.full((64,), 96),
+        labels=torch.arange(64) % 2,
+    ).to("cuda")
+    runs = []
+    for _ in range(2):
+        model = own_copy(encoder)
+        finetune(model, data, replace(HYPER, epochs=6), options=RunOptions(record=record))
+        runs.append(dict(model.graph.named_parameters()))
+    for name, parameter in runs[0].items():
+        assert torch.equal(parameter, runs[1][name]), name
 
 
 def test_scaled_gradients_are_unscaled_before_they_are_cut(

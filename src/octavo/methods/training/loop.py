@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from octavo.methods.training.checkpoint import Checkpoint
 from octavo.methods.training.examples import Examples
 from octavo.methods.training.hyperparameters import Hyperparameters
 from octavo.methods.training.launch import restore_precision
-from octavo.methods.training.step import RecordedStep, Step
+from octavo.methods.training.step import RecordedStep, Step, repeatable
 from octavo.numerics.kernels import fast_matmul
 from octavo.progress import Progress, silent
 
@@ -230,8 +230,11 @@ class _Training:
     def _take(self, step: int, rows: Tensor, width: int, weight: float) -> Tensor:
         self.step.set_rate(self.hyper.rate(step, self.steps))
         torch.manual_seed(self.seed * _STEP_SEEDS + step * self.world + self.rank)
-        # only the steps: scores are computed in full precision, as users compute them
-        with fast_matmul() if self.device.type == "cuda" else nullcontext():
+        with ExitStack() as modes:
+            if self.device.type == "cuda":
+                # only the steps: scores are computed in full precision, as users compute them
+                modes.enter_context(fast_matmul())
+                modes.enter_context(repeatable())
             try:
                 loss = self.step(rows, width, weight)
             except RuntimeError as error:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,3 +105,25 @@ class RecordedStep(Step):
         with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             loss = super().__call__(static_rows, width)
         self._recorded[(len(rows), width)] = graph, static_rows, loss
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Let gradients on a GPU be summed in one order, so that training repeats to the bit.
+
+    Else torch adds up what thousands of look-ups of a few rows give, as of relative positions, in any order.
+    Operations that know one way only warn and go on.
+    """
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    settings: Any = torch.utils.deterministic
+    filled = settings.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        settings.fill_uninitialized_memory = filled
