@@ -63,11 +63,12 @@ zoo: $(STAMP)  ## run the tests with real models, which lie in the folder that O
 # Every table of the paper and our own recipes; the search of ranges first, as rows with the best ranges read it.
 GRID := range-estimators initial leave-one-out mixed-precision peg main low-bit low-bit-full overview ours
 SECONDS ?= 540
-WORKERS ?= 12
+WORKERS ?= 15
+TRAININGS ?= 5
 
 grid: $(STAMP)  ## run what is missing of every table for SECONDS: make grid MODEL=mpnet-base DATA=glue OUT=results/mpnet-base
 	@test -n "$(MODEL)" -a -n "$(DATA)" -a -n "$(OUT)" || { echo "name the model, GLUE's folder and the results: make grid MODEL=M DATA=D OUT=DIR" >&2; exit 1; }
-	$(BIN)/octavo reproduce $(GRID) --model "$(MODEL)" --data "$(DATA)" -o "$(OUT)" --workers $(WORKERS) --stop-after $(SECONDS) $(ARGS)
+	$(BIN)/octavo reproduce $(GRID) --model "$(MODEL)" --data "$(DATA)" -o "$(OUT)" --workers $(WORKERS) --trainings $(TRAININGS) --stop-after $(SECONDS) $(ARGS)
 
 format: $(STAMP)  ## format the code and apply the safe fixes of the linter
 	$(BIN)/ruff check --fix-only --quiet .

@@ -43,7 +43,7 @@ OPTIONS = {
     "--range-learning-rate --limit --max-length --calibration-texts --temperature --relation --tokens "
     "--hidden --attention --force --seed --device --head",
     "reproduce": "--model --output --data --task --row --only-seed --start-seed --settings --engine "
-    "--workers --address --stop-after --starts --mixed-precision --dry-run --device",
+    "--workers --trainings --address --stop-after --starts --mixed-precision --dry-run --device",
     "tables": "--table --output --details --figures",
 }
 """What every command offers beside the options of all: a change here is a change of the interface."""

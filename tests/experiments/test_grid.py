@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,6 +135,29 @@ def test_a_failed_cell_costs_only_itself(configuration: RunConfiguration) -> Non
     failed = GridRun(configuration, cells(), engine).run()
     assert len(failed) == 3 and set(failed.values()) == {"it broke"}
     assert len(engine.done) == len(cells()) - 3
+
+
+def test_no_more_trainings_run_at_once_than_asked_for(configuration: RunConfiguration) -> None:
+    most = {"train": 0, "all": 0}
+
+    class Watched(FakeEngine):
+        def submit(self, cell: Cell, start: Cell | None) -> None:
+            super().submit(cell, start)
+            most["train"] = max(most["train"], sum(each.method != "quantize" for each, _ in self.queue))
+            most["all"] = max(most["all"], len(self.queue))
+
+    engine = Watched(configuration, slots=4)
+    assert GridRun(configuration, cells(), engine, trainings=2).run() == {}
+    assert len(engine.done) == len(cells()) and most == {"train": 2, "all": 4}
+    # starts that are gone are trainings as well
+    for folder in (Path(configuration.output) / ".work").iterdir():
+        shutil.rmtree(folder)
+    for cell in cells():
+        if cell.method == "quantize":
+            (Path(configuration.output) / cell.path).unlink(missing_ok=True)
+    most.update(train=0, all=0)
+    assert GridRun(configuration, cells(), Watched(configuration, slots=4), trainings=1).run() == {}
+    assert most["train"] == 1
 
 
 @pytest.mark.parametrize("row", ["w8a8-qat", "fp32"])

@@ -87,6 +87,15 @@ def _reproduce(
         int | None,
         typer.Option("--workers", min=1, help="Processes; they may share one GPU.", show_default="1"),
     ] = None,
+    trainings: Annotated[
+        int | None,
+        typer.Option(
+            "--trainings",
+            min=1,
+            help="At most so many of them train at once; the others run rows after training.",
+            show_default="all",
+        ),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option("--address", help="Address of a Ray cluster.", show_default="a new local one"),
@@ -156,7 +165,7 @@ def _reproduce(
     else:
         made = planning.make_engine(engine, configuration, workers, address)
         left_over = math.inf if stop_after is None else began + stop_after - time.monotonic()
-        failed = _run(console, plan, configuration, made, left_over)
+        failed = _run(console, plan, configuration, made, left_over, trainings)
     undone = configuration.results().missing(plan.cells)
     done = f"{len(plan.cells) - len(undone)} of {len(plan.cells)} cells are done"
     console.show(f"{done}; render them with octavo tables {output}")
@@ -213,7 +222,12 @@ def _duration(seconds: float) -> str:
 
 
 def _run(
-    console: Console, plan: Plan, configuration: RunConfiguration, engine: Engine, stop_after: float
+    console: Console,
+    plan: Plan,
+    configuration: RunConfiguration,
+    engine: Engine,
+    stop_after: float,
+    trainings: int | None,
 ) -> dict[str, str]:
     """Run what is missing, and say what came out of each cell; return the failures."""
     from octavo.experiments.planning import reproduce
@@ -228,4 +242,6 @@ def _run(
             outcome = f"failed: {failure}" if score is None else f"{score:.2f}"
             console.show(f"[{done}/{total}] {cell.path} {outcome}")
 
-        return reproduce(plan.cells, configuration, engine, stop_after=stop_after, report=report)
+        return reproduce(
+            plan.cells, configuration, engine, stop_after=stop_after, report=report, trainings=trainings
+        )

@@ -127,6 +127,9 @@ class GridRun:
 
     An experiment of several rows is run once, and the others take its result over. Cells that found no memory
     beside others are tried once more when these are done.
+
+    Arguments:
+        trainings: at most so many cells that train run at once, what is left of the engine being for others.
     """
 
     def __init__(
@@ -135,8 +138,10 @@ class GridRun:
         cells: Sequence[Cell],
         engine: Engine,
         report: Report | None = None,
+        trainings: int | None = None,
     ) -> None:
         self.configuration, self.engine, self.report = configuration, engine, report
+        self.trainings = trainings
         self.results, self.starts = configuration.results(), configuration.fine_tuned()
         self.cells = list(cells)
         missing = self.results.missing(self.cells)
@@ -144,7 +149,7 @@ class GridRun:
         missing.sort(key=lambda cell: cost(cell, steps[cell.path]), reverse=True)
         self.known = self.results.done_by_others(missing)
         self.waiting = [cell for cell in missing if cell not in self.known]
-        self.running: set[str] = set()
+        self.running: dict[str, Cell] = {}
         self.crowded_out: list[Cell] = []
         self.failed: dict[str, str] = {}
 
@@ -171,6 +176,8 @@ class GridRun:
         for cell in list(self.waiting):
             if self.engine.free <= 0:
                 return
+            if cell.method != "quantize" and not self._may_train():
+                continue
             if cell.method == "finetune":
                 self._start(cell, None)
             elif not self._busy_with_floats(cell.task):
@@ -186,18 +193,23 @@ class GridRun:
             self.waiting.remove(cell)
             self.failed[cell.path] = f"its start {start.path} failed"
         elif start not in self.starts:
-            self.waiting.insert(0, start)  # the results came from elsewhere: make the parameters anew
-            self._start(start, None)
+            if self._may_train():
+                self.waiting.insert(0, start)  # the results came from elsewhere: make the parameters anew
+                self._start(start, None)
         else:
             self._start(cell, start)
 
     def _start(self, cell: Cell, start: Cell | None) -> None:
         self.waiting.remove(cell)
-        self.running.add(cell.path)
+        self.running[cell.path] = cell
         self.engine.submit(cell, start)
 
+    def _may_train(self) -> bool:
+        running = sum(cell.method != "quantize" for cell in self.running.values())
+        return self.trainings is None or running < self.trainings
+
     def _finish(self, cell: Cell, score: float | None, failure: str | None) -> None:
-        self.running.discard(cell.path)
+        del self.running[cell.path]
         if failure is not None and failure.startswith(OUT_OF_MEMORY) and self.running:
             self.crowded_out.append(cell)
             return
@@ -219,7 +231,7 @@ class GridRun:
 
     def _busy_with_floats(self, task: str) -> bool:
         paths = {cell.path for cell in self._floats(task)}
-        return bool(paths & self.running) or any(
+        return bool(paths & self.running.keys()) or any(
             cell.path in paths for cell in [*self.waiting, *self.crowded_out]
         )
 

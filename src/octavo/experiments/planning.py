@@ -208,9 +208,10 @@ def reproduce(
     *,
     stop_after: float = math.inf,
     report: Callable[[Cell, float | None, str | None], None] | None = None,
+    trainings: int | None = None,
 ) -> dict[str, str]:
-    """Run the cells that have no result yet; return what failed."""
-    return GridRun(configuration, cells, engine, report).run(stop_after)
+    """Run the cells that have no result yet, at most so many that train at once; return what failed."""
+    return GridRun(configuration, cells, engine, report, trainings).run(stop_after)
 
 
 def make_engine(
