@@ -125,6 +125,7 @@ def test_processes_give_the_same_results_and_survive_a_kill(
     for worker in engine.workers[:1]:
         assert worker.process.pid is not None
         os.kill(worker.process.pid, signal.SIGKILL)
+        worker.process.join()  # it is dead before it gets a cell
     assert GridRun(other, cells, engine).run() == {}
     for cell in cells:
         first, second = configuration.results().get(cell), other.results().get(cell)

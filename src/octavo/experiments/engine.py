@@ -121,8 +121,12 @@ class Workers:
 
     def submit(self, cell: Cell, start: Cell | None) -> None:
         worker = next(worker for worker in self.workers if worker.job is None)
+        try:
+            worker.pipe.send((cell, start))
+        except OSError:  # it died while it had nothing to do
+            worker = self._renew(worker)
+            worker.pipe.send((cell, start))
         worker.job = (cell, start)
-        worker.pipe.send((cell, start))
 
     def wait(self, seconds: float) -> list[Outcome]:
         busy = {id(worker.pipe): worker for worker in self.workers if worker.job is not None}
@@ -140,13 +144,18 @@ class Workers:
         return cell, score, failure
 
     def _replace(self, worker: _Worker, cell: Cell, start: Cell | None) -> Outcome | None:
-        worker.stop()
-        self.workers[self.workers.index(worker)] = _Worker(self.configuration, self.threads)
+        self._renew(worker)
         if cell.path in self._retried:
             return cell, None, f"its process ended twice (exit code {worker.process.exitcode})"
         self._retried.add(cell.path)
         self.submit(cell, start)
         return None
+
+    def _renew(self, worker: _Worker) -> _Worker:
+        """Put a new process in the place of one that died."""
+        worker.stop()
+        new = self.workers[self.workers.index(worker)] = _Worker(self.configuration, self.threads)
+        return new
 
     def close(self) -> None:
         for worker in self.workers:
