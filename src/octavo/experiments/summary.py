@@ -48,8 +48,7 @@ def _best(groups: Sequence[list[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
 
 def _score(results: Sequence[Mapping[str, Any]]) -> RowScore:
     scores = [float(each["score"]) for each in results]
-    starts = [each.get("start_score") for each in results]
-    changes = [score - float(start) for score, start in zip(scores, starts, strict=True) if start is not None]
+    changes = [each["score"] - each["start_score"] for each in results if each.get("start_score") is not None]
     return RowScore(
         median=statistics.median(scores),
         change=statistics.median(changes) if len(changes) == len(scores) else None,
@@ -83,8 +82,10 @@ def mean_change(row: TableRow, base: TableRow, tasks: Sequence[str], scores: Sco
 
 
 def _change(score: RowScore | None, base: RowScore | None) -> float | None:
-    if score is None or score.change is not None:
-        return None if score is None else score.change
+    if score is None:
+        return None
+    if score.change is not None:
+        return score.change
     return None if base is None else score.median - base.median
 
 
